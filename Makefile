@@ -1,0 +1,46 @@
+# make          checks and the whole test suite
+# make demo     set up, then from sbatch to a GPU node and back on this machine
+# make test     set up, then the whole test suite      make quick: without the slow half
+# make check    ruff and mypy --strict
+# make bench    every benchmark
+# make setup    Debian packages and .venv              make clean: undo what lies in the tree
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SHELL := /bin/bash
+
+.PHONY: all setup packages demo test quick check bench clean
+.DEFAULT_GOAL := all
+
+all: check test
+
+setup: packages $(READY)
+
+packages:
+	@tools/install-packages
+
+$(READY): pyproject.toml tools/make-venv
+	@tools/make-venv $(VENV)
+	@touch $@
+
+demo: setup
+	@$(BIN)/cm-scale demo
+
+test: setup
+	@$(BIN)/pytest
+
+quick: setup
+	@$(BIN)/pytest -m "not slow"
+
+check: $(READY)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+bench: setup
+	@for each in benchmarks/*.py; do $(BIN)/python $$each --json || exit; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
