@@ -1,0 +1,277 @@
+"""How are Slurm's queue and nodes read, and nodes drained, resumed and jobs told, by Slurm's own commands?
+
+Every call is one process without a shell, with an environment of our own, killed with its children past a set time.
+Bulk reading asks for fields by name at any width (`field:0`), with a unit separator between them and a word drawn for
+this call alone at the end of each record: no text that a user chose can end a record or forge one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from cmscale.adapters.slurm import check, records
+from cmscale.adapters.slurm.hostlist import fold
+from cmscale.model import Help, Job, JobId, NodeName, NodeRecord, Outcome, Pool, Result
+from cmscale.ports import Misconfigured, Reading, Unavailable
+
+T = TypeVar("T")
+
+_SEPARATOR = "\x1f"
+_AT_ONCE = 1000
+"""Items in one call: the longest argument Linux takes is 128 KiB."""
+
+_OK = Outcome(Result.OK)
+_OWN_PREFIX = re.compile(r"^(\w+: )?(error|fatal): |^slurm_\w+( error)?: |^slurm_update error: ")
+_NOISE = re.compile(r"If munged is up")
+_BAD_CONFIGURATION = re.compile(
+    r"configuration (file|source)|cannot stat file|[Pp]arsing error|ClusterName needs|DNS SRV|failed to fetch config"
+)
+_UNREACHABLE = re.compile(r"Unable to contact|Unexpected message|timed out|Zero Bytes|onnection|[Mm]unge")
+_FORBIDDEN = re.compile(r"[Pp]ermission denied|Invalid user id|uthentication")
+_GONE = re.compile(r"Invalid job id|already completing or completed")
+_NOT_DRAINED = "Invalid node state"
+_OF_ONE_JOB = re.compile(r"(?P<what>.+) for job (?P<id>\S+)|(?P<array>[\d+]+(_\S+)?): (?P<why>.+)")
+
+
+class _Answer(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """Slurm's own first useful line."""
+        lines = [line for line in self.err.splitlines() if line.strip() and not _NOISE.search(line)]
+        return _OWN_PREFIX.sub("", lines[0]).strip() if lines else f"exit status {self.status}"
+
+
+class SlurmCommands:
+    """The Scheduler port, by squeue, sinfo and scontrol."""
+
+    def __init__(self, conf: Path | None = None, bin_dir: Path | None = None, time_limit_s: float = 20.0) -> None:
+        self._conf = conf
+        self._bin_dir = bin_dir
+        self._time_limit_s = time_limit_s
+        self._judged: dict[JobId, Job] = {}
+
+    # --- reading ---
+
+    def jobs(self) -> Reading[Job]:
+        # squeue -O has no field for excluded nodes before 24.05, squeue -o has none for the resources.
+        listed = self._ask("squeue", "-h", "-a", "--local", "-t", "PENDING", "-o", f"%A{_SEPARATOR}%x")
+        exclude = dict(line.split(_SEPARATOR, 1) for line in listed.splitlines() if _SEPARATOR in line)
+        rows = self._rows("squeue", ("-h", "-a", "--local"), records.SQUEUE_FIELDS)
+        found = records.jobs(rows, exclude, time.time(), records.counting(self._settings()))
+        pending = [job for job in found.items if job.pending]
+        self._judged = {job.id: _judged(job, self._judged.get(job.id, job)) for job in pending}
+        return Reading(tuple(self._judged.get(job.id, job) for job in found.items), found.unreadable)
+
+    def nodes(self) -> Reading[NodeRecord]:
+        return records.nodes(self._rows("sinfo", ("-h", "-a", "-N", "--local"), records.SINFO_FIELDS))
+
+    def version(self) -> tuple[int, int]:
+        """The release of Slurm's commands, such as (22, 5)."""
+        answer = self._ask("squeue", "--version")
+        found = re.search(r"(\d+)\.(\d+)", answer)
+        if not found:
+            raise Misconfigured(f"squeue --version says {answer.strip()!r}, which names no release of Slurm")
+        return int(found[1]), int(found[2])
+
+    def problems(self, pools: Sequence[Pool]) -> Sequence[str]:
+        """What an admin must change in Slurm before cm-scale can work, a sentence each. Raises Unavailable."""
+        return check.problems(self._settings(), self.version(), self.nodes().items, pools)
+
+    def _settings(self) -> dict[str, str]:
+        return check.config(self._ask("scontrol", "show", "config"))
+
+    def _rows(self, command: str, options: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
+        # A width is read up to the first character that is no digit, so the end must not begin with one.
+        end = f"\x1e{secrets.token_hex(16)}"
+        wanted = f":0{_SEPARATOR},".join(fields) + f":0{end}"
+        answer = self._run(command, *options, "-O", wanted)
+        unknown = re.search(r"Invalid \w+ format specification: *(\S*)", answer.err)
+        if unknown:
+            raise Misconfigured(
+                f"{command} of this Slurm knows no field {unknown[1]!r}; cm-scale needs Slurm 22.05 or later"
+            )
+        self._must_be_ok(command, answer)
+        # A person's words stand last, so the last field takes all separators that are left.
+        return [record.split(_SEPARATOR, len(fields) - 1) for record in answer.out.split(end + "\n") if record]
+
+    # --- acting ---
+
+    def drain(self, nodes: Sequence[NodeName], reason: str, *, off: bool = False) -> Mapping[NodeName, Outcome]:
+        text = f"reason={_one_line(reason)}"
+        outcomes = self._update_nodes(nodes, lambda some: [f"nodename={fold(some)}", "state=drain", text])
+        if off:
+            # DRAIN is what holds. DOWN makes Slurm wait for a new registration instead of trusting the last one.
+            drained = [node for node, outcome in outcomes.items() if outcome.ok]
+            outcomes |= self._update_nodes(drained, lambda some: [f"nodename={fold(some)}", "state=down", text])
+        return outcomes
+
+    def resume(self, addresses: Mapping[NodeName, str]) -> Mapping[NodeName, Outcome]:
+        placed = {node: address for node, address in addresses.items() if address}
+
+        def at_address(some: Sequence[NodeName]) -> list[str]:
+            # Slurm pairs the two lists by position, so neither is folded.
+            return [f"nodename={','.join(some)}", f"nodeaddr={','.join(placed[node] for node in some)}", "state=resume"]
+
+        outcomes = self._update_nodes(list(placed), at_address)
+        outcomes |= self._update_nodes(
+            [node for node in addresses if node not in placed],
+            lambda some: [f"nodename={fold(some)}", "state=resume"],
+        )
+        # Slurm refuses to resume a node that is neither drained nor down: it is where we want it.
+        return {
+            node: Outcome(Result.OK, "was not drained") if _NOT_DRAINED in outcome.detail else outcome
+            for node, outcome in outcomes.items()
+        }
+
+    def say(self, comments: Mapping[JobId, str]) -> Mapping[JobId, Outcome]:
+        by_text: dict[str, list[JobId]] = {}
+        for job, comment in comments.items():
+            by_text.setdefault(_one_line(comment), []).append(job)
+        outcomes: dict[JobId, Outcome] = {}
+        for text, jobs in by_text.items():
+            for some in _chunks(jobs):
+                outcomes |= self._update_jobs(some, text)
+        return outcomes
+
+    def _update_nodes(
+        self, nodes: Sequence[NodeName], words: Callable[[Sequence[NodeName]], list[str]]
+    ) -> dict[NodeName, Outcome]:
+        outcomes: dict[NodeName, Outcome] = {}
+        waiting = list(_chunks(nodes))
+        while waiting:
+            some = waiting.pop()
+            outcome = self._act("scontrol", "update", *words(some))[0]
+            if outcome.result is Result.BAD_REQUEST and len(some) > 1:
+                # Slurm doesn't say which of them it refused; halving finds it.
+                middle = len(some) // 2
+                waiting += [some[:middle], some[middle:]]
+            else:
+                outcomes |= dict.fromkeys(some, outcome)
+        return outcomes
+
+    def _update_jobs(self, jobs: Sequence[JobId], comment: str) -> dict[JobId, Outcome]:
+        outcome, answer = self._act("scontrol", "update", f"jobid={','.join(jobs)}", f"comment={comment}")
+        if outcome.ok:
+            return dict.fromkeys(jobs, outcome)
+        # Slurm goes on after a job it refuses, and names each of those.
+        refused: dict[JobId, Outcome] = {}
+        for line in answer.err.splitlines():
+            found = _OF_ONE_JOB.fullmatch(line.strip())
+            if found:
+                name = found["id"] or found["array"]
+                job = next((JobId(known) for known in (name, name.partition("_")[0]) if known in jobs), None)
+                if job:
+                    refused[job] = _outcome(found["what"] or found["why"])
+        return {job: refused.get(job, _OK if refused else outcome) for job in jobs}
+
+    def _act(self, command: str, *words: str) -> tuple[Outcome, _Answer]:
+        try:
+            answer = self._run(command, *words)
+        except Misconfigured:
+            raise
+        except Unavailable as error:
+            return Outcome(Result.TRANSIENT, str(error)), _Answer(1, "", "")
+        return (_OK if answer.status == 0 else _outcome(answer.complaint)), answer
+
+    # --- running ---
+
+    def _ask(self, command: str, *words: str) -> str:
+        answer = self._run(command, *words)
+        self._must_be_ok(command, answer)
+        return answer.out
+
+    def _must_be_ok(self, command: str, answer: _Answer) -> None:
+        if answer.status != 0:
+            raise self._error(command, answer)
+
+    def _error(self, command: str, answer: _Answer) -> Unavailable:
+        if _BAD_CONFIGURATION.search(answer.err):
+            where = self._conf or "slurm.conf"
+            return Misconfigured(f"{command} cannot use {where} ([slurm] conf): {answer.complaint}")
+        return Unavailable(f"{command} got no answer from slurmctld: {answer.complaint}")
+
+    def _run(self, command: str, *words: str) -> _Answer:
+        if self._conf and not self._conf.is_file():
+            # Slurm's commands would try for a minute.
+            raise Misconfigured(f"{self._conf} ([slurm] conf) does not exist")
+        program = str(self._bin_dir / command) if self._bin_dir else command
+        try:
+            process = subprocess.Popen(
+                [program, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Misconfigured(
+                f"{program} could not be run ({error.strerror}): install Slurm's client commands, "
+                "or set bin_dir under [slurm] to the folder that has them"
+            ) from None
+        with process:
+            try:
+                out, err = process.communicate(timeout=self._time_limit_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                out, err = process.communicate()
+                answer = _Answer(1, "", err.decode("utf-8", "replace"))
+                if _BAD_CONFIGURATION.search(answer.err):
+                    raise self._error(command, answer) from None
+                raise Unavailable(f"{command} gave no answer within {self._time_limit_s:g} s") from None
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return _Answer(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+    def _environment(self) -> dict[str, str]:
+        # A site's SQUEUE_FORMAT, SINFO_PARTITION or SLURM_CLUSTERS would change what we read.
+        keep = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"}
+        own = {
+            name: value
+            for name, value in os.environ.items()
+            if name in keep or not name.startswith(("SLURM_", "SQUEUE_", "SINFO_", "SCONTROL_"))
+        }
+        own |= {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+        if self._conf:
+            own["SLURM_CONF"] = str(self._conf)
+        return own
+
+
+def _judged(job: Job, before: Job) -> Job:
+    """The job with what Slurm last said of it. Each update of a job, of its comment even, blanks its reason until the
+    scheduler comes by again: 30 s and more on a quiet cluster."""
+    if job.help is Help.ASK_AGAIN and job.reason in {"", "None"}:
+        return replace(job, reason=before.reason, help=before.help, why=before.why)
+    return job
+
+
+def _outcome(complaint: str) -> Outcome:
+    if _GONE.search(complaint):
+        return Outcome(Result.GONE, complaint)
+    if _FORBIDDEN.search(complaint):
+        return Outcome(Result.AUTH, complaint)
+    if _UNREACHABLE.search(complaint):
+        return Outcome(Result.TRANSIENT, complaint)
+    return Outcome(Result.BAD_REQUEST, complaint)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _chunks(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE)]

@@ -1,0 +1,389 @@
+"""Which jobs and nodes do the lines of squeue and sinfo describe?
+
+The fields are asked for by name, in this order, so nothing is guessed. The field that holds a person's words (a
+comment, a drain reason) is the last of its record: it may contain anything. A record that cannot be read costs itself
+and one sentence, never its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from cmscale.adapters.slurm import parse
+from cmscale.adapters.slurm.hostlist import expand
+from cmscale.adapters.slurm.reasons import judge
+from cmscale.model import OFF_REASON, Ask, Constraint, Help, Job, JobId, NodeName, NodeRecord, Shape
+from cmscale.ports import Reading
+
+
+class _AskWords(NamedTuple):
+    partitions: str
+    tres: str
+    tasks: str
+    cpus_per_task: str
+    tasks_per_node: str
+    cpus_per_node: str
+    memory: str
+    sharing: str
+    features: str
+    limit: str
+    reservation: str
+    licences: str
+    nodelist: str
+    per_job: str
+    per_node: str
+    per_task: str
+    per_socket: str
+    sockets: str
+    cpus_per_tres: str
+    memory_per_tres: str
+
+
+_ASK_FIELDS = (
+    "Partition",
+    "tres-alloc",  # what is asked while the job waits; its node= is -N, where NumNodes is slurmctld's estimate
+    "NumTasks",
+    "cpus-per-task",
+    "NTPerNode",
+    "MinCpus",
+    "MinMemory",
+    "OverSubscribe",
+    "Feature",
+    "TimeLimit",
+    "Reservation",
+    "Licenses",
+    "ReqNodes",
+    "tres-per-job",
+    "tres-per-node",
+    "tres-per-task",
+    "tres-per-socket",
+    "Sockets",
+    "cpus-per-tres",
+    "mem-per-tres",
+)
+
+
+class _JobWords(NamedTuple):
+    key: str
+    id: str
+    array: str
+    tasks: str
+    het: str
+    state: str
+    user: str
+    account: str
+    qos: str
+    submit: str
+    eligible: str
+    priority: str
+    nodes: str
+    reason: str
+    comment: str
+
+
+_JOB_FIELDS = (
+    "JobID",
+    "JobArrayID",
+    "ArrayJobID",
+    "ArrayTaskID",
+    "HetJobID",
+    "State",
+    "UserName",
+    "Account",
+    "QOS",
+    "SubmitTime",
+    "EligibleTime",
+    "PriorityLong",
+    "NodeList",
+    "Reason",
+    "Comment",
+)
+
+SQUEUE_FIELDS = _ASK_FIELDS + _JOB_FIELDS
+
+
+class _NodeWords(NamedTuple):
+    name: str
+    partition: str
+    states: str
+    cpus: str
+    memory: str
+    memory_used: str
+    gres: str
+    gres_used: str
+    features: str
+    address: str
+    reason: str
+
+
+SINFO_FIELDS = (
+    "NodeList",
+    "Partition",
+    "StateComplete",
+    "CPUsState",
+    "Memory",
+    "AllocMem",
+    "Gres",
+    "GresUsed",
+    "features_act",
+    "NodeAddr",
+    "Reason",
+)
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+class Counting(NamedTuple):
+    """What Slurm's select plugin counts."""
+
+    memory: bool = True
+    """False: --mem is no more than a bound on the size of a node; a job without it takes nothing."""
+    whole_nodes: bool = False
+    """select/linear: every job has its nodes to itself."""
+
+
+_MEMORY_COUNTED = Counting()
+
+
+def counting(settings: Mapping[str, str]) -> Counting:
+    """What is counted, by the settings of `scontrol show config`."""
+    return Counting(
+        memory="MEMORY" in settings.get("SelectTypeParameters", "").upper(),
+        whole_nodes=settings.get("SelectType", "") == "select/linear",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An ask, and why no nodes should be started for it whatever Slurm's reason is."""
+
+    ask: Ask
+    help: Help | None = None
+    why: str = ""
+
+
+class _Memory(NamedTuple):
+    per_node: int = 0
+    per_cpu: int = 0
+    per_gpu: int = 0
+    whole: bool = False
+
+
+class _Gpus(NamedTuple):
+    job: int
+    node: int
+    task: int
+    kind: str
+    unserved: str
+
+
+def jobs(
+    rows: Iterable[Sequence[str]], exclude: Mapping[str, str], now: float, counts: Counting = _MEMORY_COUNTED
+) -> Reading[Job]:
+    """The jobs of rows of SQUEUE_FIELDS; `exclude` has the excluded nodes of each pending job, by its JobID."""
+    split = len(_ASK_FIELDS)
+    found: list[tuple[_JobWords, tuple[str, ...]]] = []
+    unreadable: list[str] = []
+    for row in rows:
+        if len(row) == len(SQUEUE_FIELDS):
+            found.append((_JobWords._make(row[split:]), tuple(row[:split])))
+        else:
+            unreadable.append(f"a job could not be read: {len(row)} fields where {len(SQUEUE_FIELDS)} were asked for")
+    # Tasks with a record of their own use up the array's % limit: running ones, and waiting ones that were split off.
+    apart = Counter(words.array for words, _ in found if words.tasks.isdecimal() and words.state != "COMPLETING")
+    items: list[Job] = []
+    for words, ask_words in found:
+        excluded = exclude.get(words.key)
+        if excluded is None and words.state == "PENDING":
+            # It is in one of the two answers alone: it changed between them, and is read again next tick.
+            continue
+        try:
+            items.append(_job(words, _asked(ask_words, excluded or "", counts), apart[words.array], now))
+        except ValueError as error:
+            unreadable.append(f"job {words.id} could not be read: {error}")
+    return Reading(tuple(items), tuple(unreadable))
+
+
+def _job(words: _JobWords, asked: _Asked, apart: int, now: float) -> Job:
+    pending = words.state == "PENDING"
+    in_array = words.tasks not in parse.NOTHING
+    folded = in_array and not words.tasks.isdecimal()
+    count = 1
+    if folded:
+        count, limit = parse.array_tasks(words.tasks)
+        if limit:
+            count = min(count, max(limit - apart, 0))
+    priority = int(words.priority)
+    begin = parse.moment(words.eligible)
+    help_, why = _judge(words, asked, begin, now) if pending else (Help.NO, "")
+    return Job(
+        id=JobId(words.array if folded else words.id),
+        ask=asked.ask,
+        state=words.state,
+        count=count,
+        array=JobId(words.array) if in_array else None,
+        user=words.user,
+        account=parse.text(words.account),
+        qos=parse.text(words.qos),
+        submit=parse.moment(words.submit) or 0.0,
+        begin=begin,
+        priority=priority,
+        reason=words.reason,
+        help=help_,
+        why=why,
+        nodes=_nodes(words.nodes),
+        comment=parse.text(words.comment),
+    )
+
+
+def _judge(words: _JobWords, asked: _Asked, begin: float | None, now: float) -> tuple[Help, str]:
+    help_, why = judge(words.reason)
+    if words.priority == "0":
+        return (help_, why) if help_ is Help.NO else (Help.NO, "held")
+    if words.het not in parse.NOTHING:
+        # Its components start together or not at all, and each would be counted alone.
+        return Help.NO, "heterogeneous jobs are not served yet"
+    if asked.help:
+        return asked.help, asked.why
+    # Right after its submission a job may show that its nodes are off although its time has not come.
+    if help_ is Help.NODES and begin is None:
+        return Help.ASK_AGAIN, "Slurm has not found it ready to run yet"
+    if help_ is Help.NODES and begin is not None and begin > now:
+        return judge("BeginTime")
+    return help_, why
+
+
+@lru_cache(maxsize=65536)
+def _asked(row: tuple[str, ...], excluded: str, counts: Counting) -> _Asked:
+    words = _AskWords._make(row)
+    tres = parse.tres(words.tres)
+    per_task = parse.tres(words.per_task)
+    gpus = _gpus(words)
+    memory = _memory(words, tres)
+    help_, why = (Help.NO, gpus.unserved) if gpus.unserved else (None, "")
+    try:
+        constraint = parse.constraint(words.features)
+    except ValueError as error:
+        constraint = Constraint(words.features, ())
+        help_, why = Help.ASK_AGAIN, f"{error} is of a form that cm-scale does not know"
+    reservation = parse.text(words.reservation)
+    if reservation:
+        help_, why = Help.NO, f"runs on the nodes of the reservation {reservation} only"
+    ask = Ask(
+        partitions=tuple(words.partitions.split(",")),
+        nodes=parse.number(tres.get("node", "")) or 1,
+        tasks=parse.number(words.tasks) or 1,
+        cpus_per_task=parse.number(words.cpus_per_task) or parse.number(per_task.get("cpu", "")) or 1,
+        tasks_per_node=parse.number(words.tasks_per_node),
+        cpus_per_node=parse.number(words.cpus_per_node) or 1,
+        mem_mb_per_node=memory.per_node,
+        mem_mb_per_cpu=memory.per_cpu,
+        mem_mb_per_gpu=memory.per_gpu,
+        whole_memory=memory.whole and counts.memory,
+        gpus=gpus.job,
+        gpus_per_node=gpus.node,
+        gpus_per_task=gpus.task,
+        cpus_per_gpu=parse.gpus(words.cpus_per_tres)[0],
+        gpu_type=gpus.kind,
+        exclusive=counts.whole_nodes or words.sharing not in {"OK", "YES"},
+        constraint=constraint,
+        nodelist=_nodes(words.nodelist),
+        exclude=_nodes(excluded),
+        limit_s=parse.duration(words.limit),
+        reservation=reservation,
+        licences=parse.text(words.licences),
+    )
+    return _Asked(ask, help_, why)
+
+
+def _memory(words: _AskWords, tres: Mapping[str, str]) -> _Memory:
+    per_gpu = parse.tres(words.memory_per_tres)
+    if per_gpu:
+        return _Memory(per_gpu=max(parse.memory(amount) for amount in per_gpu.values()))
+    each = parse.memory(words.memory)
+    if "mem" not in tres:
+        return _Memory(per_node=each)
+    if each == 0:
+        # --mem=0, or no --mem where the site set no default: both take all there is.
+        return _Memory(whole=True)
+    # squeue writes --mem and --mem-per-cpu alike; their product in tres tells which it is.
+    total = parse.memory(tres["mem"])
+    off_by = {unit: abs(total - each * parse.number(tres.get(unit, ""))) for unit in ("node", "cpu")}
+    return _Memory(per_cpu=each) if off_by["cpu"] < off_by["node"] else _Memory(per_node=each)
+
+
+def _gpus(words: _AskWords) -> _Gpus:
+    asked = [parse.gres(word) for word in (words.per_job, words.per_node, words.per_task, words.per_socket)]
+    job, node, task, socket = (sum(count for (name, _), count in counts.items() if name == "gpu") for counts in asked)
+    kinds = sorted({kind for counts in asked for name, kind in counts if name == "gpu" and kind})
+    others = sorted({name for counts in asked for name, _ in counts} - {"gpu", "cpu", "mem", "none"})
+    unserved = ""
+    if others:
+        unserved = f"asks for {', '.join(others)}, which no pool offers"
+    elif len(kinds) > 1:
+        unserved = f"asks for GPUs of several types ({', '.join(kinds)}) in one job"
+    # GPUs of each socket are a lower bound for the node where the number of sockets is left open.
+    node = max(node, socket * max(parse.number(words.sockets), 1))
+    return _Gpus(job, node, task, kinds[0] if kinds else "", unserved)
+
+
+def _nodes(word: str) -> frozenset[NodeName]:
+    return frozenset(expand(word)) if word not in parse.NOTHING else frozenset()
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def nodes(rows: Iterable[Sequence[str]]) -> Reading[NodeRecord]:
+    """The nodes of rows of SINFO_FIELDS, of which there is one for each partition of a node."""
+    first: dict[str, _NodeWords] = {}
+    partitions: dict[str, list[str]] = {}
+    unreadable: list[str] = []
+    for row in rows:
+        if len(row) != len(SINFO_FIELDS):
+            unreadable.append(f"a node could not be read: {len(row)} fields where {len(SINFO_FIELDS)} were asked for")
+            continue
+        words = _NodeWords._make(row)
+        first.setdefault(words.name, words)
+        # The default partition carries a star.
+        partitions.setdefault(words.name, []).append(words.partition.removesuffix("*"))
+    items: list[NodeRecord] = []
+    for name, words in first.items():
+        try:
+            items.append(_node(words, tuple(partitions[name])))
+        except ValueError as error:
+            unreadable.append(f"node {name} could not be read: {error}")
+    return Reading(tuple(items), tuple(unreadable))
+
+
+def _node(words: _NodeWords, partitions: tuple[str, ...]) -> NodeRecord:
+    allocated, _idle, _other, cpus = (int(part) for part in words.cpus.split("/"))
+    memory = parse.memory(words.memory)
+    gpus, kind = parse.gpus(words.gres)
+    used = sum(count for (name, of), count in parse.gres(words.gres_used).items() if name == "gpu" and of in {kind, ""})
+    states = parse.states(words.states)
+    reason = "" if words.reason in {"none", *parse.NOTHING} else words.reason
+    if not reason and states >= {"CLOUD", "DRAIN"}:
+        # Slurm (22.05 to 25.11) forgets the reason, not the drain, when a POWERED_DOWN node registers. A person's drain
+        # always has one: scontrol insists.
+        reason = OFF_REASON
+    return NodeRecord(
+        name=NodeName(words.name),
+        states=states,
+        shape=Shape(cpus, memory, gpus, kind),
+        free=Shape(
+            max(cpus - allocated, 0),
+            max(memory - parse.memory(words.memory_used), 0),
+            max(gpus - used, 0),
+            kind,
+        ),
+        features=frozenset(words.features.split(",")) if words.features not in parse.NOTHING else frozenset(),
+        partitions=partitions,
+        reason=reason,
+        address=words.address,
+    )
