@@ -1,0 +1,166 @@
+"""How is a plan carried out, so that nothing is lost or made twice wherever we are killed?
+
+Each call to a provider is an operation: recorded before it is made, finished with its outcomes. An operation that was
+begun and not finished is made again under the same id (`resume_operations`); providers give the same machines for the
+same id. Calls to Slurm may be repeated at will and are not recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from cmscale.core import aftermath
+from cmscale.core.explain import comment
+from cmscale.model import (
+    OFF_REASON,
+    OUR_MARK,
+    Action,
+    Help,
+    JobId,
+    MachineId,
+    NodeName,
+    Operation,
+    OpId,
+    Outcome,
+    Plan,
+    PoolName,
+    Result,
+    Snapshot,
+    Verb,
+)
+from cmscale.ports import Provider, Unavailable
+from cmscale.shell.observe import World
+
+log = logging.getLogger(__name__)
+
+REPEATED_FOR_S = 600.0
+"""How long an unfinished operation is made again; later its machines are looked up by tag. Tokens outlive this."""
+
+CALLS_AT_ONCE = 16
+
+COMMENTS_A_TICK = 200
+"""How many comments a tick may change: an update costs slurmctld 5 ms, and the rest can wait a second."""
+
+
+def operations(plan: Plan, now: float) -> tuple[Operation, ...]:
+    """The calls to providers that a plan asks for: its actions, gathered by operation and pool."""
+    together: dict[tuple[OpId, PoolName], list[Action]] = defaultdict(list)
+    for action in plan.actions:
+        if action.pool is not None and action.verb in {Verb.START, Verb.STOP, Verb.DELETE}:
+            together[action.op, action.pool].append(action)
+    return tuple(_operation(op, pool, actions, now) for (op, pool), actions in together.items())
+
+
+def _operation(op: OpId, pool: PoolName, actions: Sequence[Action], now: float) -> Operation:
+    first = actions[0]
+    starting = first.verb is Verb.START
+    return Operation(
+        id=op if starting else OpId(f"{op}-{pool}"),
+        verb=first.verb,
+        pool=pool,
+        nodes=tuple(action.node for action in actions),
+        began=now,
+        reason=first.reason,
+        jobs=tuple(action.job for action in actions),
+        needs=tuple(action.need for action in actions),
+        all_or_none=starting and first.arg == "all",
+        machines=() if starting else tuple(MachineId(action.arg) for action in actions),
+    )
+
+
+def act(view: Snapshot, plan: Plan, world: World) -> None:
+    """Carry out the plan; its operations are in the journal already when the first call is made."""
+    calls = operations(plan, view.now)
+    world.journal.begin(calls)
+    with ThreadPoolExecutor(max_workers=CALLS_AT_ONCE) as threads:
+        done = [threads.submit(_perform, operation, world) for operation in calls]
+        done.append(threads.submit(_tell_slurm, view, plan, world))
+    for each in done:
+        each.result()
+
+
+def resume_operations(world: World, unseen: Iterable[PoolName] = ()) -> None:
+    """Finish what an earlier tick, perhaps of an earlier process, began; calls again under the same operation."""
+    now = world.clock.now()
+    for operation in world.journal.under_way():
+        pool = world.pools.get(operation.pool)
+        if pool is None:
+            gone = Outcome(Result.GONE, f"pool {operation.pool} is no longer configured")
+            world.journal.finish(operation.id, dict.fromkeys(operation.nodes, gone), now)
+        elif operation.pool not in unseen:
+            log.info("operation %s (%s) was not finished; taking it up", operation.id, operation.verb.value)
+            _perform(operation, world)
+
+
+def _perform(operation: Operation, world: World) -> None:
+    provider = world.providers[world.pools[operation.pool].site]
+    now = world.clock.now()
+    outcomes = _call(operation, provider, too_old=now - operation.began > REPEATED_FOR_S)
+    for node, outcome in outcomes.items():
+        level = logging.INFO if outcome.ok else logging.WARNING
+        log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
+    if operation.verb is Verb.START and (closure := aftermath.closure(outcomes, now)):
+        world.journal.close(operation.pool, closure)
+    if aftermath.settled(outcomes):
+        world.journal.finish(operation.id, outcomes, world.clock.now())
+
+
+def _call(operation: Operation, provider: Provider, *, too_old: bool) -> Mapping[NodeName, Outcome]:
+    try:
+        if operation.verb is Verb.START:
+            return _made_by(operation, provider) if too_old else provider.start(operation)
+        remove = provider.delete if operation.verb is Verb.DELETE else provider.stop
+        by_machine = remove(operation.machines)
+        return {node: by_machine[machine] for node, machine in zip(operation.nodes, operation.machines, strict=True)}
+    except Unavailable as error:
+        return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, str(error)))
+
+
+def _made_by(operation: Operation, provider: Provider) -> Mapping[NodeName, Outcome]:
+    """What an operation of long ago came to, found by its tag."""
+    made = {machine.node: machine.id for machine in provider.list() if machine.op == operation.id}
+    return {
+        node: Outcome(Result.OK, "found by its tag", made[node]) if node in made else Outcome(Result.GONE, "not found")
+        for node in operation.nodes
+    }
+
+
+# --- Slurm -----------------------------------------------------------------------------------------------------------
+
+
+def _tell_slurm(view: Snapshot, plan: Plan, world: World) -> None:
+    try:
+        for (off, reason), nodes in _drains(plan).items():
+            _warn("drain", world.scheduler.drain(nodes, reason, off=off))
+        if addresses := {action.node: action.arg for action in plan.actions if action.verb is Verb.RESUME}:
+            _warn("resume", world.scheduler.resume(addresses))
+        if comments := comments_to_change(view, plan):
+            _warn("comment", world.scheduler.say(comments))
+    except Unavailable as error:
+        log.warning("%s", error)
+
+
+def _drains(plan: Plan) -> dict[tuple[bool, str], list[NodeName]]:
+    together: dict[tuple[bool, str], list[NodeName]] = defaultdict(list)
+    for action in plan.actions:
+        if action.verb is Verb.DRAIN:
+            off = action.arg == "off"
+            together[off, OFF_REASON if off else f"{OUR_MARK} giving back"].append(action.node)
+    return together
+
+
+def comments_to_change(view: Snapshot, plan: Plan) -> dict[JobId, str]:
+    """The comments that do not say yet what is so; never more in one tick than slurmctld bears lightly."""
+    known = (job for job in view.jobs if not job.pending or job.help is not Help.ASK_AGAIN)
+    wanted = ((job, comment(job.comment, plan.notes.get(job.id, ""))) for job in known)
+    changes = [(job.id, text) for job, text in wanted if text != job.comment]
+    return dict(changes[:COMMENTS_A_TICK])
+
+
+def _warn(what: str, outcomes: Mapping[NodeName, Outcome] | Mapping[JobId, Outcome]) -> None:
+    for name, outcome in outcomes.items():
+        if not outcome.ok and outcome.result is not Result.GONE:
+            log.warning("%s %s: %s %s", what, name, outcome.result.value, outcome.detail)

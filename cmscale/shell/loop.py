@@ -1,0 +1,72 @@
+"""What happens in one tick, and how do ticks follow one another?
+
+Observe, decide, record, act: the same four steps in production, in `--once` and in a simulation; only the world and
+the clock differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cmscale.core.decide import Policy, decide
+from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
+from cmscale.shell.act import act, resume_operations
+from cmscale.shell.observe import Memory, World, idle_changes, observe
+
+REST_PER_LOOK = 10.0
+"""A look may cost Slurm and the clouds a tenth of our time at most: a small cluster is looked at every second, and
+one where a look takes 2 s is looked at every 20 s."""
+
+
+@dataclass(slots=True)
+class Daemon:
+    """What is the same in every tick of one process."""
+
+    world: World
+    policies: Sequence[Policy]
+    limits: Limits
+    name: str
+    """Begins the id of every tick; unique to this process, for operations are named after ticks."""
+    tick_s: float = 1.0
+    may_act: bool = False
+    memory: Memory = field(default_factory=Memory)
+    ticks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one tick saw and decided, and what seeing it cost."""
+
+    view: Snapshot
+    plan: Plan
+    observe_s: float
+
+
+def tick(daemon: Daemon) -> Look:
+    """One tick, whole. Raises nothing for a world that does not answer."""
+    world = daemon.world
+    daemon.ticks += 1
+    began = world.clock.now()
+    view = observe(world, f"{daemon.name}-{daemon.ticks}", daemon.memory)
+    observe_s = world.clock.now() - began
+    plan = decide(view, daemon.policies, daemon.limits)
+    if changes := idle_changes(view, world.journal.idle()):
+        world.journal.put_idle(changes)
+    world.journal.record(view, plan)
+    asked_to_end = world.clock.wait(0)
+    if daemon.may_act and not plan.idle_because and not asked_to_end:
+        unseen = [pool.name for pool in view.pools.values() if view.sites[pool.site].unseen]
+        resume_operations(world, unseen)
+        act(view, plan, world)
+        daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
+    return Look(view, plan, observe_s)
+
+
+def run(daemon: Daemon, told: Callable[[Look], None]) -> None:
+    """Tick after tick until the clock says that we are asked to end."""
+    while True:
+        look = tick(daemon)
+        told(look)
+        if daemon.world.clock.wait(max(daemon.tick_s, REST_PER_LOOK * look.observe_s)):
+            return

@@ -1,0 +1,78 @@
+"""Is a daemon at work here, and when did it last look?
+
+One daemon at a time holds the state directory; the kernel lets go of its lock when it dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cmscale.ports import Misconfigured
+from cmscale.shell.config import Config
+from cmscale.shell.loop import Look
+
+
+@contextmanager
+def only_daemon(config: Config) -> Iterator[None]:
+    """Hold the state directory: two daemons must not act on one journal. The kernel lets go when we die."""
+    path = config.state_dir / "daemon.lock"
+    try:
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise Misconfigured(
+            f"{config.path}: cluster.state_dir: {config.state_dir} can't be written ({error.strerror})"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            other = lock.read().strip() or "another"
+            raise Misconfigured(
+                f"a daemon (process {other}) runs already with the journal in {config.state_dir}"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def running_daemon(config: Config) -> int | None:
+    """The process id of the daemon that holds the state directory, if one does."""
+    try:
+        with (config.state_dir / "daemon.lock").open(encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return int(lock.read().strip() or 0) or None
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def note_tick(config: Config, look: Look, *, may_act: bool) -> None:
+    """Leave beside the journal when the last tick was and what it cost, for `status`."""
+    told = {
+        "pid": os.getpid(),
+        "at": look.view.now,
+        "observe_s": look.observe_s,
+        "act": may_act,
+        "tick": look.view.tick,
+    }
+    draft = config.state_dir / "last-tick.new"
+    draft.write_text(json.dumps(told), encoding="utf-8")
+    draft.replace(config.state_dir / "last-tick.json")
+
+
+def last_tick(config: Config) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = json.loads((config.state_dir / "last-tick.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told

@@ -1,0 +1,156 @@
+"""How do a configuration's words become the objects of a running process? Everything is built once, here."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, MappingProxyType
+
+from cmscale.adapters.aws import AwsPool, AwsSite
+from cmscale.adapters.slurm.commands import SlurmCommands
+from cmscale.adapters.slurm.conf import Declared
+from cmscale.model import Limits, SiteName
+from cmscale.ports import Clock, Journal, Provider
+from cmscale.shell import policies
+from cmscale.shell.config import Config, ConfigError, Mode
+from cmscale.shell.journal import SqlJournal
+from cmscale.shell.loop import Daemon
+from cmscale.shell.observe import World
+
+GRACE_S = 5.0
+"""How long calls in flight may take to end after SIGTERM. What does not end is in the journal, and taken up again."""
+
+
+@dataclass(slots=True)
+class SystemClock:
+    """The machine's clock; waiting ends at once when we are asked to end."""
+
+    asked: threading.Event = field(default_factory=threading.Event)
+
+    def now(self) -> float:
+        return time.time()
+
+    def wait(self, seconds: float) -> bool:
+        return self.asked.wait(seconds)
+
+    def end_on_signals(self) -> None:
+        """SIGTERM, SIGINT and SIGHUP ask us to end after the calls in flight, or after the grace at the latest."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._asked_to_end)
+
+    def _asked_to_end(self, _number: int, _frame: FrameType | None) -> None:
+        if not self.asked.is_set():
+            self.asked.set()
+            leave = threading.Timer(GRACE_S, os._exit, (0,))
+            leave.daemon = True
+            leave.start()
+
+
+def scheduler(config: Config) -> SlurmCommands:
+    return SlurmCommands(config.slurm.conf, config.slurm.bin_dir, config.slurm.time_limit_s)
+
+
+def providers(config: Config) -> dict[SiteName, Provider]:
+    """The provider of each site; raises Misconfigured if one can't even be built (an SDK, a profile is missing)."""
+    return {name: _aws(config, name) for name in config.sites}
+
+
+def _aws(config: Config, name: SiteName) -> AwsSite:
+    settings = config.sites[name]
+    pools = {
+        pool_name: AwsPool(
+            instance_type=each.aws.instance_type,
+            image=each.aws.image,
+            subnet=each.aws.subnet,
+            security_groups=each.aws.security_groups,
+            key_name=each.aws.key_name,
+            instance_profile=each.aws.instance_profile,
+            user_data=each.aws.user_data,
+            market=each.pool.market,
+            promised=each.pool.shape,
+        )
+        for pool_name, each in config.pools.items()
+        if each.pool.site == name
+    }
+    return AwsSite(
+        config.cluster,
+        name,
+        settings.site.region,
+        pools,
+        endpoint_url=settings.endpoint_url,
+        profile=settings.profile,
+    )
+
+
+def declared(config: Config) -> list[Declared]:
+    """The pools as Slurm's configuration must name them."""
+    return [Declared(each.pool, each.weight, each.slurm) for each in config.pools.values()]
+
+
+def world(config: Config, journal: Journal, clock: Clock) -> World:
+    return World(
+        scheduler=scheduler(config),
+        providers=MappingProxyType(providers(config)),
+        journal=journal,
+        clock=clock,
+        sites=MappingProxyType({name: each.site for name, each in config.sites.items()}),
+        pools=MappingProxyType({name: each.pool for name, each in config.pools.items()}),
+    )
+
+
+def loaded_policies(config: Config) -> tuple[policies.Policy, ...]:
+    try:
+        return policies.load(config.policies, config.policy_dir, config.policy_tables)
+    except policies.PolicyError as error:
+        raise ConfigError(
+            [problem if _names_a_file(problem) else f"{config.path}: {problem}" for problem in error.problems]
+        ) from None
+
+
+def _names_a_file(problem: str) -> bool:
+    return problem.startswith("/")
+
+
+def daemon(config: Config, journal: Journal, clock: Clock, *, may_act: bool) -> Daemon:
+    """A process of ours, ready to tick. Its name makes the ids of its operations unlike those of any other process."""
+    name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+    limits: Limits = config.limits
+    return Daemon(
+        world=world(config, journal, clock),
+        policies=loaded_policies(config),
+        limits=limits,
+        name=name,
+        tick_s=config.tick_s,
+        may_act=may_act and config.mode is Mode.ACT,
+    )
+
+
+def _journal_path(config: Config) -> Path:
+    return config.state_dir / "journal.db"
+
+
+@contextmanager
+def journal(config: Config) -> Iterator[SqlJournal]:
+    """The daemon's journal; made if there is none yet."""
+    book = SqlJournal(_journal_path(config))
+    try:
+        yield book
+    finally:
+        book.dispose()
+
+
+@contextmanager
+def journal_if_any(config: Config) -> Iterator[SqlJournal]:
+    """For a look from beside: the daemon's journal if there is one, an empty one in memory if not."""
+    book = SqlJournal(_journal_path(config) if _journal_path(config).exists() else None)
+    try:
+        yield book
+    finally:
+        book.dispose()

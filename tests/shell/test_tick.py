@@ -1,0 +1,192 @@
+"""Ticks over a cluster in memory: the main job, what can't be seen, and death at every call."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cmscale.model import Limits, NodeName, Outcome, Result, Verb
+from cmscale.shell.journal import SqlJournal
+from cmscale.shell.loop import tick
+from tests.builders import ask, pool
+from tests.shell.cluster import Cluster, Killed
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path / "journal.db")
+
+
+def test_a_job_gets_a_machine_runs_and_the_machine_goes(cluster: Cluster) -> None:
+    job = cluster.slurm.submit(1, ask())
+    cluster.run_until(lambda: cluster.finished)
+    assert list(cluster.slurm.done) == [job]
+    assert len(cluster.cloud.made) == 1
+
+
+def test_an_array_is_served_by_one_launch_call_and_a_gang_by_another(cluster: Cluster) -> None:
+    cluster.slurm.submit(1, ask(), count=4)
+    cluster.slurm.submit(2, ask(nodes=4, tasks=4))
+    cluster.tick(3)
+    assert len(cluster.starts) == 2
+    cluster.run_until(lambda: cluster.finished)
+    assert len(cluster.slurm.done) == 5
+
+
+def test_nodes_are_parked_before_anything_else_so_that_no_job_binds_to_them(cluster: Cluster) -> None:
+    cluster.tick()
+    assert all("DRAIN" in record.states for record in cluster.slurm.records.values())
+
+
+def test_a_tick_never_starts_the_same_nodes_worth_twice(cluster: Cluster) -> None:
+    cluster.slurm.submit(1, ask())
+    cluster.tick(30)
+    assert len(cluster.cloud.machines) == 1
+
+
+def test_a_machine_that_listings_do_not_show_yet_is_not_made_again(cluster: Cluster) -> None:
+    cluster.slurm.submit(1, ask())
+    cluster.tick(2)
+    hidden, cluster.cloud.machines = cluster.cloud.machines, {}
+    cluster.tick(20)
+    assert len(cluster.starts) == 1
+    cluster.cloud.machines = hidden
+    cluster.run_until(lambda: cluster.finished)
+    assert len(cluster.starts) == 1
+
+
+def test_one_listing_without_a_machine_is_not_yet_its_end(cluster: Cluster) -> None:
+    cluster.slurm.submit(1, ask(), run_s=500)
+    cluster.run_until(lambda: bool(cluster.slurm.running))
+    cluster.tick(200)
+    hidden, cluster.cloud.machines = cluster.cloud.machines, {}
+    look = tick(cluster.daemon)
+    assert look.view.nodes[NodeName("t4-1")].machine is not None
+    cluster.cloud.machines = hidden
+    cluster.run_until(lambda: cluster.finished)
+    assert len(cluster.starts) == 1
+
+
+def test_a_slurm_that_does_not_answer_means_that_nothing_is_done(cluster: Cluster) -> None:
+    cluster.slurm.submit(1, ask())
+    cluster.slurm.unseen = "slurmctld is silent"
+    look = cluster.tick(3)
+    assert "slurmctld is silent" in look.plan.idle_because
+    assert cluster.cloud.calls == []
+
+
+def test_at_a_site_that_does_not_answer_nothing_is_done_and_its_nodes_stay(cluster: Cluster) -> None:
+    cluster.slurm.submit(1, ask(), run_s=30)
+    cluster.run_until(lambda: bool(cluster.slurm.running))
+    cluster.cloud.unseen = "no route to EC2"
+    calls = list(cluster.cloud.calls)
+    look = cluster.tick(200)
+    assert cluster.cloud.calls == calls
+    assert look.plan.refused == () or {refusal.guard for refusal in look.plan.refused} == {"site_seen"}
+    cluster.cloud.unseen = ""
+    cluster.run_until(lambda: cluster.finished)
+
+
+def test_in_observe_mode_everything_is_decided_and_nothing_touched(cluster: Cluster) -> None:
+    cluster.daemon.may_act = False
+    cluster.slurm.submit(1, ask())
+    look = cluster.tick(5)
+    assert {action.verb for action in look.plan.actions} >= {Verb.DRAIN}
+    assert cluster.cloud.calls == []
+    assert all("DRAIN" not in record.states for record in cluster.slurm.records.values())
+    assert next(iter(cluster.slurm.queue.values())).comment == ""
+
+
+def test_a_pool_without_capacity_is_left_alone_for_a_while_and_the_job_is_told(cluster: Cluster) -> None:
+    cluster.cloud.refusal = Outcome(Result.CAPACITY, "InsufficientInstanceCapacity")
+    job = cluster.slurm.submit(1, ask())
+    cluster.tick(60)
+    assert len(cluster.starts) == 1
+    assert "closed (capacity: InsufficientInstanceCapacity)" in cluster.slurm.queue[job].comment
+    cluster.cloud.refusal = None
+    cluster.run_until(lambda: cluster.finished)
+
+
+def test_a_call_of_unknown_effect_is_made_again_under_the_same_operation(cluster: Cluster) -> None:
+    cluster.cloud.refusal = Outcome(Result.TRANSIENT, "connection reset")
+    cluster.slurm.submit(1, ask())
+    cluster.tick(5)
+    assert len({call.split()[1] for call in cluster.starts}) == 1
+    cluster.cloud.refusal = None
+    cluster.run_until(lambda: cluster.finished)
+    assert len(cluster.cloud.made) == 1
+
+
+def test_a_machine_that_never_joins_is_given_up_and_the_job_does_not_make_machines_for_ever(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "j.db", pools=[pool(count=8, boot_limit_s=100)])
+    cluster.cloud.boot_s = 10**9
+    cluster.slurm.submit(1, ask())
+    cluster.tick(2000)
+    assert len(cluster.cloud.made) == Limits().creations_per_job
+    assert cluster.cloud.machines == {}
+
+
+def test_squeue_users_read_what_is_done_for_their_job_and_keep_their_own_comment(cluster: Cluster) -> None:
+    job = cluster.slurm.submit(1, ask(nodes=2, tasks=2), comment="mine")
+    cluster.tick(3)
+    assert cluster.slurm.queue[job].comment == "mine | cm-scale: 2 nodes starting at east, about 3 min"
+    cluster.run_until(lambda: job in cluster.slurm.running)
+    cluster.tick(2)
+    assert cluster.slurm.running[job].job.comment == "mine"
+
+
+def test_a_job_that_can_never_be_served_is_told_once_and_gets_no_machine(cluster: Cluster) -> None:
+    job = cluster.slurm.submit(1, ask(gpus_per_node=8))
+    look = cluster.tick(5)
+    assert cluster.slurm.queue[job].comment.startswith("cm-scale: no pool can ever serve this job: pool t4")
+    assert job in look.plan.never
+    assert cluster.cloud.calls == []
+
+
+def test_a_drain_by_a_person_holds_whatever_waits(cluster: Cluster) -> None:
+    cluster.tick()
+    for name, record in cluster.slurm.records.items():
+        cluster.slurm.records[name] = replace(record, reason="maintenance")
+    cluster.slurm.submit(1, ask())
+    cluster.tick(5)
+    assert cluster.cloud.calls == []
+
+
+def test_idle_time_is_remembered_over_a_restart(cluster: Cluster) -> None:
+    cluster.slurm.submit(1, ask(), run_s=5)
+    cluster.run_until(lambda: bool(cluster.slurm.done))
+    cluster.tick(40)
+    cluster.daemon = cluster.start()
+    cluster.tick(30)
+    assert any(call.startswith("delete") for call in cluster.cloud.calls)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_killed_at_any_call_again_and_again_nothing_is_made_twice_and_nothing_is_left(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = Random(seed)
+    cluster = Cluster(tmp_path / "journal.db")
+    cluster.slurm.submit(1, ask(), run_s=5)
+    cluster.slurm.submit(2, ask(), run_s=5, count=2)
+    cluster.slurm.submit(3, ask(nodes=2, tasks=2), run_s=5)
+    deaths = 0
+    cluster.kill_in(seed + 1)
+    for _ in range(3000):
+        if cluster.finished:
+            break
+        try:
+            cluster.tick(every_s=5)
+        except Killed:
+            deaths += 1
+            cluster.daemon = cluster.start()
+            cluster.kill_in(chance.randint(10, 80))
+        named = [machine.node for machine in cluster.cloud.machines.values()]
+        assert len(named) == len(set(named)), "two machines of one name"
+    assert cluster.finished
+    assert deaths > 10
+    assert len(cluster.slurm.done) == 4
+    cluster.kill_in(0)
+    cluster.tick(3)
+    assert SqlJournal(tmp_path / "journal.db").under_way() == ()
