@@ -1,0 +1,61 @@
+"""How do tests, and the lab itself, look behind the curtain of the lab's EC2 and make its calls go wrong?"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import urlsplit
+
+from cmscale.lab.faults import Fault
+from cmscale.lab.processes import LabError
+
+
+class Control:
+    """The /_lab/ side of one EC2 double; see `cmscale.lab.ec2` for what each topic holds."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._host = urlsplit(endpoint).netloc
+
+    def ask(self, method: str, topic: str, given: object = None) -> Any:
+        """What the double says; raises LabError if it refuses, OSError if it is not there."""
+        connection = http.client.HTTPConnection(self._host, timeout=20)
+        try:
+            connection.request(method, f"/_lab/{topic}", body=None if given is None else json.dumps(given))
+            response = connection.getresponse()
+            said = json.loads(response.read())
+        finally:
+            connection.close()
+        if response.status != http.HTTPStatus.OK:
+            raise LabError(said["error"])
+        return said
+
+    def calls(self, action: str = "", since: float = 0.0) -> list[dict[str, Any]]:
+        """The calls that reached the API, oldest first."""
+        lines: list[dict[str, Any]] = self.ask("GET", f"calls?since={since}")
+        return [line for line in lines if action in {"", line["action"]}]
+
+    def instances(self) -> list[dict[str, Any]]:
+        """All instances that are not forgotten, terminated ones too."""
+        found: list[dict[str, Any]] = self.ask("GET", "instances")
+        return found
+
+    def set_fault(self, fault: Fault) -> None:
+        self.ask("POST", "faults", asdict(fault))
+
+    def clear_faults(self) -> None:
+        self.ask("DELETE", "faults")
+
+    def set_capacity(self, counts: Mapping[str, int | None]) -> None:
+        """How many Amazon has, by "type/zone", "type/region" or "type"; None: no bound."""
+        self.ask("POST", "capacity", {"capacity": dict(counts)})
+
+    def set_limits(self, counts: Mapping[str, int | None]) -> None:
+        """How many the account may have; keys as for capacity."""
+        self.ask("POST", "capacity", {"limits": dict(counts)})
+
+    def set_times(self, **seconds: float) -> None:
+        """Change how long passing states last: the fields of `instances.Times`."""
+        self.ask("POST", "times", seconds)

@@ -1,0 +1,318 @@
+"""Which instances exist in one region of the lab's EC2, and in which state is each at a given time?
+
+Where moto answers as EC2 does not (always MinCount, no client token, no time between states, slow scans), this takes
+its place: counts between MinCount and MaxCount as capacity allows, idempotent launches, states that follow from time.
+Time is a parameter; nothing here waits, reads a clock or knows of HTTP.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from fnmatch import fnmatchcase
+
+
+class Refused(Exception):
+    """EC2 says no, in its own words."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.code, self.message, self.status = code, message, status
+
+
+class State(Enum):
+    """EC2's states with their codes."""
+
+    PENDING = ("pending", 0)
+    RUNNING = ("running", 16)
+    SHUTTING_DOWN = ("shutting-down", 32)
+    TERMINATED = ("terminated", 48)
+    STOPPING = ("stopping", 64)
+    STOPPED = ("stopped", 80)
+
+    @property
+    def words(self) -> dict[str, object]:
+        return {"code": self.value[1], "name": self.value[0]}
+
+
+TAKES_ROOM = frozenset({State.PENDING, State.RUNNING, State.STOPPING, State.SHUTTING_DOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long each passing state lasts, in seconds."""
+
+    pending_s: float = 0.5
+    stopping_s: float = 0.5
+    ending_s: float = 0.5
+    forget_s: float = 60.0
+    """How long a terminated instance is still described (EC2: about an hour)."""
+    unseen_s: float = 0.0
+    """How long a new instance is not described yet (EC2 is eventually consistent)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What one RunInstances call asks for, checked and complete."""
+
+    image: str
+    type: str
+    least: int
+    most: int
+    zone: str
+    subnet: str
+    vpc: str
+    groups: tuple[str, ...] = ()
+    key_name: str = ""
+    token: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """The call as it came, for telling a repetition from another call with the same token."""
+
+
+@dataclass(slots=True)
+class Instance:
+    """One instance; `course` is the passing state it was sent into at `since`."""
+
+    id: str
+    serial: int
+    reservation: str
+    index: int
+    address: str
+    launch: Launch
+    tags: dict[str, str]
+    launched: float
+    course: State
+    since: float
+
+    def state(self, now: float, times: Times) -> State:
+        passed = now - self.since
+        if self.course is State.PENDING:
+            return State.RUNNING if passed >= times.pending_s else State.PENDING
+        if self.course is State.STOPPING:
+            return State.STOPPED if passed >= times.stopping_s else State.STOPPING
+        return State.TERMINATED if passed >= times.ending_s else State.SHUTTING_DOWN
+
+    def described(self, now: float, times: Times) -> bool:
+        if self.course is State.SHUTTING_DOWN and now - self.since >= times.ending_s + times.forget_s:
+            return False
+        return now - self.launched >= times.unseen_s
+
+
+Change = tuple[Instance, State, State]
+"""An instance with its states before and after a call."""
+
+
+class Region:
+    """The instances of one region."""
+
+    def __init__(
+        self, name: str, times: Times, take_address: Callable[[str], str], free_address: Callable[[str, str], None]
+    ) -> None:
+        self.name = name
+        self.times = times
+        self.capacity: dict[str, int] = {}
+        self.limits: dict[str, int] = {}
+        """How many instances may exist, by `type/zone`, `type/region` or `type`: what Amazon has, and what we may."""
+        self._take_address, self._free_address = take_address, free_address
+        self._instances: dict[str, Instance] = {}
+        self._by_token: dict[str, list[Instance]] = {}
+        self._serial = itertools.count(1)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def run(self, launch: Launch, now: float) -> list[Instance]:
+        """The instances of this launch; those of the first time if its token was seen before."""
+        if launch.token in self._by_token:
+            before = self._by_token[launch.token]
+            if before[0].launch.asked != launch.asked:
+                raise Refused(
+                    "IdempotentParameterMismatch",
+                    f"Arguments on this idempotent request are inconsistent with arguments used in previous request(s) "
+                    f"with the client token {launch.token}.",
+                )
+            return before
+        if not 1 <= launch.least <= launch.most:
+            raise Refused("InvalidParameterValue", "MinCount must be at least 1 and not above MaxCount.")
+        count = min(launch.most, self._room(launch, launch.least, now))
+        reservation = "r-" + secrets.token_hex(8)
+        instances = [
+            Instance(
+                id="i-" + secrets.token_hex(9)[:17],
+                serial=next(self._serial),
+                reservation=reservation,
+                index=index,
+                address=self._take_address(launch.subnet),
+                launch=launch,
+                tags=dict(launch.tags),
+                launched=now,
+                course=State.PENDING,
+                since=now,
+            )
+            for index in range(count)
+        ]
+        self._instances |= {instance.id: instance for instance in instances}
+        if launch.token:
+            self._by_token[launch.token] = instances
+        return instances
+
+    def described(
+        self, ids: Sequence[str], filters: Mapping[str, Sequence[str]], now: float, *, after: int = 0
+    ) -> Iterator[Instance]:
+        """What DescribeInstances shows, oldest first; `after` is the serial of the last one shown before."""
+        self._forget(now)
+        chosen = self._find(ids, now) if ids else list(self._instances.values())
+        for instance in chosen:
+            if instance.serial > after and instance.described(now, self.times) and self._passes(instance, filters, now):
+                yield instance
+
+    def terminate(self, ids: Sequence[str], now: float) -> list[Change]:
+        """End them all, or none if one is unknown; an ended one stays ended."""
+        return [self._send(instance, State.SHUTTING_DOWN, now) for instance in self._find(ids, now)]
+
+    def stop(self, ids: Sequence[str], now: float) -> list[Change]:
+        """Stop them all, or none if one cannot be."""
+        found = self._find(ids, now)
+        for instance in found:
+            if instance.state(now, self.times) not in {State.RUNNING, State.STOPPING, State.STOPPED}:
+                raise _wrong_state(instance, "stopped")
+        return [self._send(instance, State.STOPPING, now) for instance in found]
+
+    def start(self, ids: Sequence[str], now: float) -> list[Change]:
+        """Start them all, or none if one cannot be, or there is no room for all."""
+        found = self._find(ids, now)
+        for instance in found:
+            if instance.state(now, self.times) not in {State.STOPPED, State.PENDING, State.RUNNING}:
+                raise _wrong_state(instance, "started")
+        stopped = [instance for instance in found if instance.state(now, self.times) is State.STOPPED]
+        for launch in {id(each.launch): each.launch for each in stopped}.values():
+            like = sum(each.launch.type == launch.type and each.launch.zone == launch.zone for each in stopped)
+            self._room(launch, like, now)
+        return [self._send(instance, State.PENDING, now) for instance in found]
+
+    def tag(self, ids: Sequence[str], tags: Mapping[str, str], now: float) -> None:
+        for instance in self._find(ids, now):
+            instance.tags |= tags
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _room(self, launch: Launch, least: int, now: float) -> int:
+        """How many more instances like these there may be; refuses fewer than `least`."""
+        room = 1_000_000
+        for table, refusal in (
+            (
+                self.limits,
+                Refused(
+                    "InstanceLimitExceeded",
+                    f"You have requested more instances ({least}) of {launch.type} than your current instance limit "
+                    f"allows for the specified instance type.",
+                ),
+            ),
+            (
+                self.capacity,
+                Refused(
+                    "InsufficientInstanceCapacity",
+                    f"We currently do not have sufficient {launch.type} capacity in the Availability Zone you "
+                    f"requested ({launch.zone}).",
+                    500,  # as EC2 answers it, which is why SDKs retry it in vain
+                ),
+            ),
+        ):
+            for key, zone in (
+                (f"{launch.type}/{launch.zone}", launch.zone),
+                (f"{launch.type}/{self.name}", ""),
+                (launch.type, ""),
+            ):
+                if key in table:
+                    room = min(room, table[key] - self._taken(launch.type, zone, now))
+            if room < least:
+                raise refusal
+        return room
+
+    def _taken(self, kind: str, zone: str, now: float) -> int:
+        return sum(
+            each.launch.type == kind and (not zone or each.launch.zone == zone)
+            for each in self._instances.values()
+            if each.state(now, self.times) in TAKES_ROOM
+        )
+
+    def _find(self, ids: Sequence[str], now: float) -> list[Instance]:
+        for each in ids:
+            if not each.startswith("i-"):
+                raise Refused("InvalidInstanceID.Malformed", f'Invalid id: "{each}" (expecting "i-...")')
+        unknown = [
+            each for each in ids if each not in self._instances or not self._instances[each].described(now, self.times)
+        ]
+        if unknown:
+            many = len(unknown) > 1
+            raise Refused(
+                "InvalidInstanceID.NotFound",
+                f"The instance ID{'s' if many else ''} '{', '.join(unknown)}' do{'' if many else 'es'} not exist",
+            )
+        return [self._instances[each] for each in ids]
+
+    def _send(self, instance: Instance, course: State, now: float) -> Change:
+        before = instance.state(now, self.times)
+        if instance.course is not course:
+            instance.course, instance.since = course, now
+            if course is State.SHUTTING_DOWN:
+                self._free_address(instance.launch.subnet, instance.address)
+        return instance, before, instance.state(now, self.times)
+
+    def _forget(self, now: float) -> None:
+        gone = [
+            each.id
+            for each in self._instances.values()
+            if each.course is State.SHUTTING_DOWN and not each.described(now, self.times)
+        ]
+        for each in gone:
+            del self._instances[each]
+
+    def _passes(self, instance: Instance, filters: Mapping[str, Sequence[str]], now: float) -> bool:
+        return all(
+            any(
+                fnmatchcase(have, want.replace("[", "[[]"))  # EC2 knows * and ?, not [a-z]
+                for have in self._words(instance, name, now)
+                for want in wanted
+            )
+            for name, wanted in filters.items()
+        )
+
+    def _words(self, instance: Instance, name: str, now: float) -> list[str]:
+        """What an instance has to show for a filter's name."""
+        if name.startswith("tag:"):
+            value = instance.tags.get(name.removeprefix("tag:"))
+            return [] if value is None else [value]
+        launch, state = instance.launch, instance.state(now, self.times)
+        known: dict[str, list[str]] = {
+            "instance-state-name": [state.value[0]],
+            "instance-state-code": [str(state.value[1])],
+            "instance-id": [instance.id],
+            "instance-type": [launch.type],
+            "image-id": [launch.image],
+            "availability-zone": [launch.zone],
+            "subnet-id": [launch.subnet],
+            "vpc-id": [launch.vpc],
+            "client-token": [launch.token],
+            "reservation-id": [instance.reservation],
+            "private-ip-address": [instance.address],
+            "launch-index": [str(instance.index)],
+            "tag-key": list(instance.tags),
+        }
+        if name not in known:
+            raise Refused("InvalidParameterValue", f"The filter '{name}' is invalid")
+        return known[name]
+
+
+def _wrong_state(instance: Instance, verb: str) -> Refused:
+    return Refused(
+        "IncorrectInstanceState", f"The instance '{instance.id}' is not in a state from which it can be {verb}."
+    )
+
+
+def changed(times: Times, values: Mapping[str, float]) -> Times:
+    """The times with some of them changed."""
+    return replace(times, **values)

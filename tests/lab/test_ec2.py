@@ -1,0 +1,372 @@
+"""The EC2 double answers as EC2 does, over real HTTP, to the real boto3."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.exceptions
+import pytest
+from botocore.config import Config
+
+from cmscale.lab.control import Control
+from cmscale.lab.ec2 import ACCESS_KEY, SECRET_KEY
+from cmscale.lab.faults import Fault
+from cmscale.lab.processes import LabError, end_child, start, wait_until
+
+TIMES = {"pending_s": 0.3, "stopping_s": 0.3, "ending_s": 0.3, "forget_s": 0.6}
+CLUSTER = {"Key": "cm-scale:cluster", "Value": "lab"}
+
+
+class Double:
+    """One running double, as a client sees it."""
+
+    def __init__(self, directory: Path) -> None:
+        state = json.loads((directory / "ec2.json").read_text(encoding="utf-8"))
+        self.directory, self.endpoint, self.regions = directory, state["endpoint"], state["regions"]
+        self.control = Control(self.endpoint)
+        self._clients: dict[tuple[str, str, str], Any] = {}
+
+    def client(self, region: str = "us-east-1", service: str = "ec2", key: str = ACCESS_KEY) -> Any:
+        wanted = (region, service, key)
+        if wanted not in self._clients:
+            self._clients[wanted] = boto3.client(
+                service,  # type: ignore[call-overload]
+                region_name=region,
+                endpoint_url=self.endpoint,
+                aws_access_key_id=key,
+                aws_secret_access_key=SECRET_KEY,
+                config=Config(retries={"total_max_attempts": 1}, proxies={}),
+            )
+        return self._clients[wanted]
+
+    def run(self, least: int = 1, most: int = 1, region: str = "us-east-1", **more: Any) -> list[dict[str, Any]]:
+        home = self.regions[region]
+        asked = {"ImageId": home["image"], "SubnetId": home["subnet"], "InstanceType": "g4dn.xlarge"} | more
+        said = self.client(region).run_instances(MinCount=least, MaxCount=most, **asked)
+        found: list[dict[str, Any]] = said["Instances"]
+        return found
+
+    def describe(self, region: str = "us-east-1", **more: Any) -> dict[str, dict[str, Any]]:
+        said = self.client(region).describe_instances(**more)
+        return {each["InstanceId"]: each for group in said["Reservations"] for each in group["Instances"]}
+
+    def state(self, instance: str) -> str:
+        seen = self.describe(Filters=[{"Name": "instance-id", "Values": [instance]}])
+        return str(seen[instance]["State"]["Name"]) if seen else ""
+
+
+@pytest.fixture(scope="module")
+def double_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]:
+    directory = tmp_path_factory.mktemp("ec2")
+    child = start(
+        [sys.executable, "-m", "cmscale.lab.ec2", "--dir", directory, "--times", json.dumps(TIMES)],
+        log=directory / "log",
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert wait_until((directory / "ec2.json").exists, 20), (directory / "log").read_text()
+        double = Double(directory)
+        yield double
+        for client in double._clients.values():
+            client.close()
+    finally:
+        end_child(child)
+
+
+@pytest.fixture
+def double(double_for_all: Double) -> Iterator[Double]:
+    yield double_for_all
+    double_for_all.control.clear_faults()
+    for region in double_for_all.regions:
+        left = [each["id"] for each in double_for_all.control.instances() if each["region"] == region]
+        if left:
+            double_for_all.client(region).terminate_instances(InstanceIds=left)
+    double_for_all.control.set_times(ending_s=0, forget_s=0)
+    assert double_for_all.control.instances() == []
+    double_for_all.control.set_times(**TIMES)
+    seen = double_for_all.control.ask("GET", "capacity")
+    double_for_all.control.set_capacity(dict.fromkeys(seen["capacity"]))
+    double_for_all.control.set_limits(dict.fromkeys(seen["limits"]))
+
+
+def ids(instances: list[dict[str, Any]]) -> list[str]:
+    return [each["InstanceId"] for each in instances]
+
+
+def refused(error: pytest.ExceptionInfo[botocore.exceptions.ClientError]) -> tuple[str, int]:
+    response = error.value.response
+    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def test_a_launch_gets_as_many_as_there_are_between_min_and_max(double: Double) -> None:
+    double.control.set_capacity({"g4dn.xlarge/us-east-1a": 3})
+    assert len(double.run(1, 5)) == 3
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.run(1, 5)
+    assert refused(error) == ("InsufficientInstanceCapacity", 500)
+
+
+def test_a_launch_that_cannot_have_its_min_gets_nothing(double: Double) -> None:
+    double.control.set_capacity({"g4dn.xlarge": 3})
+    with pytest.raises(botocore.exceptions.ClientError):
+        double.run(4, 4)
+    assert double.describe() == {}
+
+
+def test_capacity_of_one_zone_leaves_the_other_alone(double: Double) -> None:
+    double.control.set_capacity({"g4dn.xlarge/us-east-1a": 0})
+    other = double.regions["us-east-1"]["subnets"]["us-east-1b"]
+    assert double.run(SubnetId=other)[0]["Placement"]["AvailabilityZone"] == "us-east-1b"
+
+
+def test_a_quota_is_not_a_lack_of_capacity(double: Double) -> None:
+    double.control.set_limits({"g4dn.xlarge/us-east-1": 1})
+    double.run()
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.run()
+    assert refused(error) == ("InstanceLimitExceeded", 400)
+
+
+def test_what_is_ended_makes_room(double: Double) -> None:
+    double.control.set_capacity({"g4dn.xlarge": 1})
+    first = double.run()
+    double.client().terminate_instances(InstanceIds=ids(first))
+    assert wait_until(lambda: double.state(first[0]["InstanceId"]) == "terminated", 2)
+    assert len(double.run()) == 1
+
+
+def test_the_same_token_gives_the_same_instances(double: Double) -> None:
+    first = ids(double.run(1, 3, ClientToken="same"))
+    assert ids(double.run(1, 3, ClientToken="same")) == first
+    assert sorted(double.describe()) == sorted(first)
+
+
+def test_the_same_token_gives_the_same_instances_after_their_end(double: Double) -> None:
+    first = ids(double.run(1, 2, ClientToken="ended"))
+    double.client().terminate_instances(InstanceIds=first)
+    time.sleep(1.2)  # beyond forget_s
+    again = double.run(1, 2, ClientToken="ended")
+    assert ids(again) == first
+    assert {each["State"]["Name"] for each in again} == {"terminated"}
+
+
+def test_the_same_token_for_something_else_is_refused(double: Double) -> None:
+    double.run(1, 3, ClientToken="other")
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.run(1, 4, ClientToken="other")
+    assert refused(error) == ("IdempotentParameterMismatch", 400)
+
+
+def test_a_token_counts_in_one_region_only(double: Double) -> None:
+    here, there = double.run(ClientToken="both"), double.run(ClientToken="both", region="us-west-2")
+    assert ids(here) != ids(there)
+    assert ids(there)[0] in double.describe("us-west-2")
+    assert ids(there)[0] not in double.describe()
+
+
+def test_launch_indexes_count_from_nought_in_each_launch_and_stay(double: Double) -> None:
+    first, second = double.run(3, 3), double.run(2, 2)
+    assert [each["AmiLaunchIndex"] for each in first] == [0, 1, 2]
+    assert [each["AmiLaunchIndex"] for each in second] == [0, 1]
+    double.client().terminate_instances(InstanceIds=[first[0]["InstanceId"]])
+    seen = double.describe()
+    assert [seen[each["InstanceId"]]["AmiLaunchIndex"] for each in first + second] == [0, 1, 2, 0, 1]
+
+
+def test_states_take_their_time_and_the_ended_vanish(double: Double) -> None:
+    instance = double.run()[0]["InstanceId"]
+    seen = [double.state(instance)]
+
+    def goes_to(last: str) -> bool:
+        state = double.state(instance)
+        if state != seen[-1]:
+            seen.append(state)
+        return state == last
+
+    assert wait_until(lambda: goes_to("running"), 3)
+    double.client().stop_instances(InstanceIds=[instance])
+    assert wait_until(lambda: goes_to("stopped"), 3)
+    double.client().start_instances(InstanceIds=[instance])
+    assert wait_until(lambda: goes_to("running"), 3)
+    double.client().terminate_instances(InstanceIds=[instance])
+    assert wait_until(lambda: goes_to(""), 3)
+    assert seen == [
+        *("pending", "running", "stopping", "stopped", "pending", "running"),
+        *("shutting-down", "terminated", ""),
+    ]
+
+
+def test_an_ended_instance_cannot_be_started(double: Double) -> None:
+    instance = double.run()[0]["InstanceId"]
+    double.client().terminate_instances(InstanceIds=[instance])
+    double.client().terminate_instances(InstanceIds=[instance])  # ending twice is fine
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.client().start_instances(InstanceIds=[instance])
+    assert refused(error) == ("IncorrectInstanceState", 400)
+
+
+def test_one_unknown_id_spares_all(double: Double) -> None:
+    instance = double.run()[0]["InstanceId"]
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.client().terminate_instances(InstanceIds=[instance, "i-0123456789abcdef0"])
+    assert refused(error) == ("InvalidInstanceID.NotFound", 400)
+    assert double.state(instance) in {"pending", "running"}
+
+
+def test_filters_choose_by_tag_and_state(double: Double) -> None:
+    tags = [{"ResourceType": "instance", "Tags": [CLUSTER, {"Key": "cm-scale:node", "Value": "t4-[1-2]"}]}]
+    ours = ids(double.run(2, 2, TagSpecifications=tags))
+    double.run()
+    cluster = {"Name": "tag:cm-scale:cluster", "Values": ["lab"]}
+    live = {"Name": "instance-state-name", "Values": ["pending", "running"]}
+    node = {"Name": "tag:cm-scale:node", "Values": ["t4-[1-2]"]}
+    assert sorted(double.describe(Filters=[cluster, live, node])) == sorted(ours)
+    double.client().terminate_instances(InstanceIds=ours[:1])
+    assert sorted(double.describe(Filters=[cluster, live])) == ours[1:]
+    assert double.describe(Filters=[{"Name": "tag:cm-scale:cluster", "Values": ["another"]}]) == {}
+
+
+def test_tags_can_be_added_later(double: Double) -> None:
+    instance = double.run()[0]["InstanceId"]
+    double.client().create_tags(Resources=[instance], Tags=[CLUSTER])
+    assert double.describe()[instance]["Tags"] == [CLUSTER]
+
+
+def test_pages_hold_everything_once(double: Double) -> None:
+    for _ in range(4):
+        double.run(3, 3)
+    pages = list(double.client().get_paginator("describe_instances").paginate(PaginationConfig={"PageSize": 5}))
+    found = [each["InstanceId"] for page in pages for group in page["Reservations"] for each in group["Instances"]]
+    assert len(pages) == 3
+    assert len(found) == len(set(found)) == 12
+
+
+def test_a_hundred_instances_are_described_in_a_moment(double: Double) -> None:
+    double.run(100, 100)
+    began = time.monotonic()
+    assert len(double.describe()) == 100
+    assert time.monotonic() - began < 0.3
+
+
+def test_addresses_are_on_loopback_and_differ(double: Double) -> None:
+    addresses = {each["PrivateIpAddress"] for each in double.run(20, 20)}
+    assert len(addresses) == 20
+    assert all(each.startswith("127.64.") for each in addresses)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"ImageId": "ami-0123456789abcdef0"}, "InvalidAMIID.NotFound"),
+        ({"SubnetId": "subnet-0123456789abcdef0"}, "InvalidSubnetID.NotFound"),
+        ({"SecurityGroupIds": ["sg-0123456789abcdef0"]}, "InvalidGroup.NotFound"),
+        ({"KeyName": "nobody"}, "InvalidKeyPair.NotFound"),
+        ({"InstanceType": "z9.huge"}, "InvalidParameterValue"),
+        ({"IamInstanceProfile": {"Name": "nobody"}}, "InvalidParameterValue"),
+        ({"DryRun": True}, "DryRunOperation"),
+    ],
+)
+def test_what_a_launch_names_must_exist(double: Double, wrong: dict[str, Any], code: str) -> None:
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.run(**wrong)
+    assert refused(error)[0] == code
+    assert double.describe() == {}
+
+
+def test_other_credentials_are_refused(double: Double) -> None:
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.client(key="AKIASOMEBODYELSE0000").describe_instances()
+    assert refused(error) == ("AuthFailure", 401)
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.client(service="sts", key="AKIASOMEBODYELSE0000").get_caller_identity()
+    assert refused(error) == ("InvalidClientTokenId", 403)
+
+
+def test_the_rest_of_the_api_is_there_too(double: Double) -> None:
+    home = double.regions["us-east-1"]
+    assert double.client(service="sts").get_caller_identity()["Account"] == "123456789012"
+    assert double.client().describe_subnets(SubnetIds=[home["subnet"]])["Subnets"][0]["VpcId"] == home["vpc"]
+    assert double.client().describe_images(ImageIds=[home["image"]])["Images"][0]["Name"] == "lab"
+    kinds = double.client().describe_instance_types(InstanceTypes=["g4dn.xlarge"])["InstanceTypes"]
+    assert kinds[0]["VCpuInfo"]["DefaultVCpus"] == 4
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.client().describe_placement_groups()
+    assert refused(error)[0] == "UnsupportedOperation"
+
+
+def test_a_launch_cut_after_its_effect_is_found_by_its_token(double: Double) -> None:
+    double.control.set_fault(Fault("RunInstances", cut=True, after=True))
+    with pytest.raises(botocore.exceptions.ConnectionClosedError):
+        double.run(3, 3, ClientToken="cut after")
+    made = sorted(double.describe())
+    assert len(made) == 3
+    assert sorted(ids(double.run(3, 3, ClientToken="cut after"))) == made
+
+
+def test_a_launch_cut_before_its_effect_made_nothing(double: Double) -> None:
+    double.control.set_fault(Fault("RunInstances", cut=True))
+    with pytest.raises(botocore.exceptions.ConnectionClosedError):
+        double.run(ClientToken="cut before")
+    assert double.describe() == {}
+
+
+def test_faults_hit_the_calls_they_are_meant_for(double: Double) -> None:
+    double.control.set_fault(
+        Fault("RunInstances", "RequestLimitExceeded", status=503, match={"InstanceType": "c5.large"}, times=2)
+    )
+    double.run()
+    for _ in range(2):
+        with pytest.raises(botocore.exceptions.ClientError) as error:
+            double.run(InstanceType="c5.large")
+        assert refused(error) == ("RequestLimitExceeded", 503)
+    double.run(InstanceType="c5.large")
+
+
+def test_a_slow_call_holds_up_no_other(double: Double) -> None:
+    double.control.set_fault(Fault("RunInstances", delay_s=1.0))
+    began = time.monotonic()
+    slow = http.client.HTTPConnection(double.endpoint.removeprefix("http://"), timeout=5)
+    slow.request("POST", "/", "Action=RunInstances", {"Content-Type": "application/x-www-form-urlencoded"})
+    time.sleep(0.1)
+    double.describe()
+    assert time.monotonic() - began < 0.9
+    assert slow.getresponse().status == http.HTTPStatus.UNAUTHORIZED  # it was not even signed
+    assert time.monotonic() - began > 1.0
+    slow.close()
+
+
+def test_the_journal_tells_what_was_asked_and_what_came_of_it(double: Double) -> None:
+    began = time.time()
+    made = ids(double.run(1, 2, ClientToken="told"))
+    double.control.set_capacity({"g4dn.xlarge": 0})
+    with pytest.raises(botocore.exceptions.ClientError):
+        double.run(ClientToken="told no")
+    yes, no = double.control.calls("RunInstances", since=began)
+    assert (yes["instances"], yes["error"], yes["params"]["ClientToken"]) == (made, "", "told")
+    assert (no["instances"], no["error"], no["status"]) == ([], "InsufficientInstanceCapacity", 500)
+    lines = (double.directory / "calls.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(lines[-1]) == no
+
+
+def test_a_new_instance_may_be_unseen_for_a_while(double: Double) -> None:
+    double.control.set_times(unseen_s=0.5)
+    try:
+        instance = double.run()[0]["InstanceId"]
+        assert instance not in double.describe()
+        assert wait_until(lambda: instance in double.describe(), 2)
+    finally:
+        double.control.set_times(unseen_s=0.0)
+
+
+def test_a_wrong_word_to_the_control_side_is_told(double: Double) -> None:
+    with pytest.raises(LabError, match="nonsense"):
+        double.control.ask("POST", "faults", {"nonsense": 1})
