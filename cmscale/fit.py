@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 
 from cmscale.model import (
     HOME,
@@ -39,7 +41,7 @@ class Kind:
 
     @property
     def name(self) -> str:
-        return f"pool {self.pool}" if self.pool else f"the nodes at {HOME}"
+        return f"pool {self.pool}" if self.pool else HOME
 
 
 def kind(node: Node) -> Kind:
@@ -135,7 +137,7 @@ def _ceil(amount: int, parts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pending jobs that ask alike, the most urgent first."""
+    """Pending jobs that ask alike and stand beside one another in the queue, the most urgent first."""
 
     ask: Ask
     jobs: tuple[Job, ...]
@@ -146,13 +148,10 @@ class Group:
 
 
 def groups(jobs: Iterable[Job]) -> list[Group]:
-    """Jobs that more nodes would help, grouped by what they ask; the group with the most urgent job first."""
+    """Jobs that more nodes would help, in Slurm's order; neighbours that ask alike are one group."""
     waiting = [job for job in jobs if job.pending and job.help is Help.NODES]
     waiting.sort(key=lambda job: (-job.priority, job.submit, job.id))
-    alike: dict[Ask, list[Job]] = {}
-    for job in waiting:
-        alike.setdefault(job.ask, []).append(job)
-    return [Group(ask, tuple(members)) for ask, members in alike.items()]
+    return [Group(ask, tuple(alike)) for ask, alike in groupby(waiting, key=attrgetter("ask"))]
 
 
 # --- room for jobs ---------------------------------------------------------------------------------------------------
@@ -182,6 +181,8 @@ class Room:
     startable: dict[Kind, list[Node]] = field(default_factory=dict)
     left: Counter[PoolName] = field(default_factory=Counter)
     """How many more machines each pool may have."""
+    options: dict[Ask, list[Option]] = field(default_factory=dict)
+    """The ways of each ask that was placed before; none any more once one has found no room, for room only shrinks."""
 
     @classmethod
     def of(cls, view: Snapshot, claimed: frozenset[NodeName], tired: frozenset[NodeName] = frozenset()) -> Room:
@@ -205,10 +206,12 @@ class Room:
 
     def place(self, ask: Ask, count: int) -> Iterator[Placement]:
         """Place up to `count` jobs that ask this, the cheapest way first; stops at the first that finds no room."""
-        options = [option for option in _options(ask, self._kinds()) if option.kinds]
+        if ask not in self.options:
+            self.options[ask] = [option for option in _options(ask, self._kinds()) if option.kinds]
         while count > 0:
-            found = [(cost, placement) for cost, placement in self._ways(ask, options, count)]
+            found = list(self._ways(ask, self.options[ask], count))
             if not found:
+                self.options[ask] = []
                 return
             _, best = min(found, key=lambda pair: pair[0])
             self._take(best)
@@ -418,4 +421,4 @@ def obstacles(view: Snapshot, ask: Ask) -> Iterator[str]:
         elif up >= pool.most:
             yield f"{pool.name}: all {pool.most} machines are in use"
         else:
-            yield f"{pool.name}: {pool.most - up} more machines are too few, or its nodes are held"
+            yield f"{pool.name}: the {pool.most - up} more machines it may have go to jobs before it, or are too few"

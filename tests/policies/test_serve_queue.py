@@ -56,6 +56,12 @@ def test_the_job_of_higher_priority_is_placed_first() -> None:
     assert goal.job == "2"
 
 
+def test_jobs_that_ask_alike_do_not_overtake_one_that_stands_between_them() -> None:
+    jobs = [job(1), job(2, ask(nodes=2, tasks=2)), job(3, count=9)]
+    goals = served(view([pool(count=4)], jobs=jobs))
+    assert [goal.job for goal in goals] == ["1", "2", "2", "3"]
+
+
 def test_nodes_that_are_starting_are_counted_first() -> None:
     seen = view(nodes=[node("t4-3", Power.STARTING)], jobs=[job(1), job(2)])
     goals = served(seen)
