@@ -24,7 +24,7 @@ def test_every_kind_of_job_is_read(cluster: Cluster) -> None:
         "memory": cluster.submit("-p", "cloud", "--mem=2G", "-N2", "-n4"),
         "per_cpu": cluster.submit("-p", "cloud", "--mem-per-cpu=2G", "-n4"),
         "whole": cluster.submit("-p", "cloud", "--mem=0", "--exclusive", "-t", "90"),
-        "features": cluster.submit("-p", "cloud", "-C", "aws&gpu"),
+        "features": cluster.submit("-p", "cloud", "-C", "aws-us-east-1&gpu"),
         "hold": cluster.submit("-p", "cloud", "-H"),
         "begin": cluster.submit("-p", "cloud", "--begin=now+3600"),
         "licence": cluster.submit("-p", "cloud", "-L", "matlab:2", "-x", "t4-1"),
@@ -44,7 +44,7 @@ def test_every_kind_of_job_is_read(cluster: Cluster) -> None:
     assert (asks["memory"].mem_mb_per_node, asks["memory"].mem_mb_per_cpu) == (2048, 0)
     assert (asks["per_cpu"].mem_mb_per_node, asks["per_cpu"].mem_mb_per_cpu) == (0, 2048)
     assert (asks["whole"].whole_memory, asks["whole"].exclusive, asks["whole"].limit_s) == (True, True, 5400)
-    assert asks["features"].constraint.choices[0][0].any_of == (frozenset({"aws", "gpu"}),)
+    assert asks["features"].constraint.choices[0][0].any_of == (frozenset({"aws-us-east-1", "gpu"}),)
     assert asks["licence"].licences == "matlab:2"
     assert asks["licence"].exclude == frozenset({"t4-1"})
     assert asks["named"].nodelist == frozenset({"t4-2"})
@@ -98,7 +98,7 @@ def test_problems_are_found_in_a_real_configuration(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_slurmctld_that_is_gone_is_unavailable_within_the_time_limit(cluster: Cluster) -> None:
-    cluster.kill("slurmctld")
+    cluster.lab.stop_slurmctld()
     slurm = SlurmCommands(cluster.conf, time_limit_s=3)
     began = time.monotonic()
     with pytest.raises(Unavailable) as caught:
