@@ -242,10 +242,12 @@ class Slurm:
 
     def drain(self, nodes: Sequence[NodeName], reason: str, *, off: bool = False) -> Mapping[NodeName, Outcome]:
         self._answer()
-        for name in nodes:
+        known = [name for name in nodes if name in self.records]
+        for name in known:
             self._mark(name, add={"DRAIN", "DOWN"} if off else {"DRAIN"}, remove={"IDLE"} if off else ())
             self.records[name] = replace(self.records[name], reason=reason)
-        return dict.fromkeys(nodes, Outcome(Result.OK))
+        unknown = Outcome(Result.BAD_REQUEST, "Invalid node name specified")
+        return {name: Outcome(Result.OK) if name in known else unknown for name in nodes}
 
     def resume(self, addresses: Mapping[NodeName, str]) -> Mapping[NodeName, Outcome]:
         self._answer()
@@ -256,12 +258,15 @@ class Slurm:
 
     def say(self, comments: Mapping[JobId, str]) -> Mapping[JobId, Outcome]:
         self._answer()
+        outcomes: dict[JobId, Outcome] = {}
         for name, text in comments.items():
             if name in self.queue:
                 self.queue[name] = replace(self.queue[name], comment=text)
             elif name in self.running:
                 self.running[name].job = replace(self.running[name].job, comment=text)
-        return dict.fromkeys(comments, Outcome(Result.OK))
+            gone = name not in self.queue and name not in self.running
+            outcomes[name] = Outcome(Result.GONE, "Invalid job id specified") if gone else Outcome(Result.OK)
+        return outcomes
 
     def _answer(self) -> None:
         if self.unseen:

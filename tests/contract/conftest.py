@@ -1,0 +1,149 @@
+"""The worlds on which the contracts of the ports are proved: in memory, and real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cmscale.adapters.aws import AwsPool, AwsSite
+from cmscale.adapters.slurm.commands import SlurmCommands
+from cmscale.lab.lab import Lab
+from cmscale.lab.pools import LabPool
+from cmscale.lab.processes import wait_until
+from cmscale.lab.slurm import Home
+from cmscale.model import NodeName, Operation, OpId, Pool, PoolName, SiteName, Verb
+from cmscale.ports import Provider, Scheduler
+from cmscale.sim.world import Cloud, Slurm, VirtualClock
+from tests.builders import EAST, T4
+
+POOL = Pool(
+    PoolName("t4"),
+    SiteName("aws-us-east-1"),
+    T4,
+    tuple(NodeName(f"t4-{number}") for number in range(1, 9)),
+    ("batch",),
+    frozenset({"aws-us-east-1", "gpu"}),
+)
+_LAB_POOL = LabPool("t4", "t4-[1-8]", 4, 15000, 0.5, "g4dn.xlarge", gpus=1, gpu_type="t4", features=("gpu",))
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab(tmp_path_factory.mktemp("lab"), pools=[_LAB_POOL], home=Home(count=0), boot_s=(0.1, 0.3)) as lab:
+        yield lab
+
+
+def launch(op: str, *nodes: str, all_or_none: bool = False) -> Operation:
+    names = tuple(NodeName(node) for node in nodes)
+    return Operation(OpId(op), Verb.START, POOL.name, names, began=0.0, all_or_none=all_or_none)
+
+
+@dataclass
+class Site:
+    """A provider, and a hand on its world."""
+
+    provider: Provider
+    other_cluster: Provider
+    leave_room_for: Callable[[int], None]
+    settle: Callable[[Callable[[], bool]], bool]
+    """Let the world go on until something holds."""
+
+
+_clusters = iter(f"contract{number}" for number in range(10**6))
+
+
+@pytest.fixture(params=["in memory", "EC2"])
+def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    if request.param == "in memory":
+        yield _in_memory()
+        return
+    lab: Lab = request.getfixturevalue("lab")
+    for name, value in lab.variables.items():
+        if name.startswith("AWS_"):
+            monkeypatch.setenv(name, value)
+    home = lab.regions["us-east-1"]
+    pools = {POOL.name: AwsPool(_LAB_POOL.instance_type, home["image"], home["subnet"])}
+
+    def connect() -> AwsSite:
+        return AwsSite(next(_clusters), POOL.site, "us-east-1", pools, endpoint_url=lab.endpoint)
+
+    def leave_room_for(machines: int) -> None:
+        there = sum(1 for each in lab.instances() if each["state"] not in {"terminated", "shutting-down"})
+        lab.control.set_capacity({_LAB_POOL.instance_type: there + machines})
+
+    provider = connect()
+    yield Site(provider, connect(), leave_room_for, lambda holds: wait_until(holds, 10))
+    lab.control.set_capacity({_LAB_POOL.instance_type: None})
+    provider.delete([machine.id for machine in provider.list()])
+
+
+def _in_memory() -> Site:
+    clock = VirtualClock()
+    cloud = Cloud(EAST, clock)
+
+    def settle(holds: Callable[[], bool]) -> bool:
+        clock.wait(1000)
+        return holds()
+
+    def leave_room_for(machines: int) -> None:
+        cloud.capacity = len(cloud.machines) + machines
+
+    return Site(cloud, Cloud(EAST, clock), leave_room_for, settle)
+
+
+@dataclass
+class Cluster:
+    """A scheduler with POOL declared, and a hand on its world."""
+
+    scheduler: Scheduler
+    submit: Callable[[], str]
+    """Queue a job that wants one GPU node; gives its id."""
+    boot: Callable[[str], None]
+    settle: Callable[[Callable[[], bool]], bool]
+
+
+@pytest.fixture(params=["in memory", "Slurm"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    if request.param == "in memory":
+        yield _slurm_in_memory()
+        return
+    with Lab(tmp_path / "lab", pools=[_LAB_POOL], home=Home(count=0), boot_s=(0.1, 0.3)) as lab:
+        ec2 = lab.ec2()
+        home = lab.regions["us-east-1"]
+
+        def boot(node: str) -> None:
+            tags = [{"ResourceType": "instance", "Tags": [{"Key": "cm-scale:node", "Value": node}]}]
+            what = {"ImageId": home["image"], "SubnetId": home["subnet"], "InstanceType": _LAB_POOL.instance_type}
+            ec2.run_instances(MinCount=1, MaxCount=1, TagSpecifications=tags, **what)
+
+        def submit() -> str:
+            return lab.command("sbatch", "--parsable", "-o/dev/null", "--gres=gpu:t4:1", "--wrap=sleep 60").strip()
+
+        yield Cluster(SlurmCommands(lab.slurm_conf), submit, boot, lambda holds: wait_until(holds, 20, every=0.2))
+        ec2.close()
+
+
+def _slurm_in_memory() -> Cluster:
+    from tests.builders import ask
+
+    clock = VirtualClock()
+    cloud = Cloud(POOL.site, clock)
+    slurm = Slurm.declaring([POOL], clock, [cloud])
+    slurm.drain(POOL.nodes, "cm-scale: off")
+    numbers = iter(range(1, 100))
+
+    def settle(holds: Callable[[], bool]) -> bool:
+        for _ in range(10):
+            clock.wait(10)
+            slurm.step()
+            if holds():
+                return True
+        return False
+
+    def boot(node: str) -> None:
+        cloud.start(launch(f"by-hand-{node}", node))
+
+    return Cluster(slurm, lambda: slurm.submit(next(numbers), ask(gpu_type="t4")), boot, settle)
