@@ -280,7 +280,7 @@ class Room:
         for of, need in fitting:
             for room, nodes in self.free.get(of, {}).items():
                 if room.fits(need) and (not ask.exclusive or room == of.shape):
-                    yield from ((node, False, need) for node in reversed(nodes) if node.name not in ask.exclude)
+                    yield from ((node, False, need) for node in nodes if node.name not in ask.exclude)
         for of, need in sorted(fitting, key=self._dearness):
             yield from (
                 (node, True, need) for node in reversed(self.startable.get(of, [])) if node.name not in ask.exclude

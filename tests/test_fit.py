@@ -157,3 +157,14 @@ def test_a_job_that_fits_somewhere_even_if_all_is_taken_is_not_hopeless() -> Non
 def test_two_sites_do_not_add_up_for_a_gang() -> None:
     seen = view([pool("e", 8), pool("w", 4, site=WEST)])
     assert "east has at most 8 nodes that fit, 10 are needed" in fit.never(ask(nodes=10, tasks=10), fit.stock(seen))
+
+
+def test_nodes_that_are_coming_go_to_the_jobs_they_were_started_for() -> None:
+    gang, singles = ask(nodes=2, tasks=2), ask()
+    fresh = fit.Room.of(view(), frozenset())
+    wanted = [[each.name for each in placed.new] for asks in (gang, singles) for placed in fresh.place(asks, 2)]
+    coming = view(nodes=[node(f"t4-{number}", Power.STARTING) for number in range(1, 5)])
+    room = fit.Room.of(coming, frozenset())
+    assert [
+        [each.name for each in placed.nodes] for asks in (gang, singles) for placed in room.place(asks, 2)
+    ] == wanted
