@@ -32,7 +32,7 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Provider, Unavailable
-from cmscale.shell.observe import World
+from cmscale.shell.observe import Memory, World
 
 log = logging.getLogger(__name__)
 
@@ -82,17 +82,23 @@ def act(view: Snapshot, plan: Plan, world: World) -> None:
         each.result()
 
 
-def resume_operations(world: World, unseen: Iterable[PoolName] = ()) -> None:
-    """Finish what an earlier tick, perhaps of an earlier process, began; calls again under the same operation."""
+def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] = ()) -> None:
+    """Finish what an earlier tick, perhaps of an earlier process, began; calls again under the same operation.
+
+    An operation that stays open is left alone for as long as it has been open: after 1, 2, 4 ... up to 60 s.
+    """
     now = world.clock.now()
     for operation in world.journal.under_way():
         pool = world.pools.get(operation.pool)
         if pool is None:
             gone = Outcome(Result.GONE, f"pool {operation.pool} is no longer configured")
             world.journal.finish(operation.id, dict.fromkeys(operation.nodes, gone), now)
-        elif operation.pool not in unseen:
+        elif operation.pool not in unseen and now >= memory.again.get(operation.id, 0):
             log.info("operation %s (%s) was not finished; taking it up", operation.id, operation.verb.value)
+            memory.again[operation.id] = now + min(max(now - operation.began, 1.0), 60.0)
             _perform(operation, world)
+    open_still = {operation.id for operation in world.journal.under_way()}
+    memory.again = {name: at for name, at in memory.again.items() if name in open_still}
 
 
 def _perform(operation: Operation, world: World) -> None:

@@ -6,6 +6,7 @@ the clock differ.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,10 @@ from cmscale.shell.observe import Memory, World, idle_changes, observe
 REST_PER_LOOK = 10.0
 """A look may cost Slurm and the clouds a tenth of our time at most: a small cluster is looked at every second, and
 one where a look takes 2 s is looked at every 20 s."""
+
+BROKEN_REST_S = 10.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -57,16 +62,22 @@ def tick(daemon: Daemon) -> Look:
     asked_to_end = world.clock.wait(0)
     if daemon.may_act and not plan.idle_because and not asked_to_end:
         unseen = [pool.name for pool in view.pools.values() if view.sites[pool.site].unseen]
-        resume_operations(world, unseen)
+        resume_operations(world, daemon.memory, unseen)
         act(view, plan, world)
         daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
     return Look(view, plan, observe_s)
 
 
 def run(daemon: Daemon, told: Callable[[Look], None]) -> None:
-    """Tick after tick until the clock says that we are asked to end."""
+    """Tick after tick until the clock says that we are asked to end. A tick that breaks is told; the next one comes."""
     while True:
-        look = tick(daemon)
-        told(look)
-        if daemon.world.clock.wait(max(daemon.tick_s, REST_PER_LOOK * look.observe_s)):
+        rest_s = daemon.tick_s
+        try:
+            look = tick(daemon)
+            told(look)
+            rest_s = max(rest_s, REST_PER_LOOK * look.observe_s)
+        except Exception:  # one surprise must not end reconciliation for good; what was begun is in the journal
+            log.exception("this tick broke off; the next one starts from a fresh look")
+            rest_s = max(rest_s, BROKEN_REST_S)
+        if daemon.world.clock.wait(rest_s):
             return

@@ -24,6 +24,7 @@ from cmscale.model import (
     NodeName,
     NodeRecord,
     Operation,
+    OpId,
     Pool,
     PoolName,
     Power,
@@ -60,14 +61,17 @@ class World:
 
 @dataclass(slots=True)
 class Memory:
-    """What the last look saw: an absence counts only when a second look confirms it."""
+    """What one process remembers from tick to tick; losing it costs a second of caution, no machine."""
 
     machines: dict[SiteName, dict[MachineId, Machine]] = field(default_factory=dict)
+    """What the last look saw at each site: an absence counts only when a second look confirms it."""
     missed: set[MachineId] = field(default_factory=set)
     ending: set[MachineId] = field(default_factory=set)
     """Machines that we deleted ourselves; their absence needs no confirmation."""
     shown: set[MachineId] = field(default_factory=set)
     """Fresh machines that a listing has shown: from then on listings alone are believed."""
+    again: dict[OpId, float] = field(default_factory=dict)
+    """When an operation that is still open may be called again."""
 
 
 def observe(world: World, tick: str, memory: Memory) -> Snapshot:

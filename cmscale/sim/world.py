@@ -36,13 +36,15 @@ class VirtualClock:
     """Time that passes only when somebody waits."""
 
     at: float = 1_000_000.0
+    ended: bool = False
+    """Are we asked to end?"""
 
     def now(self) -> float:
         return self.at
 
     def wait(self, seconds: float) -> bool:
         self.at += seconds
-        return False
+        return self.ended
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ import pytest
 
 from cmscale.model import Limits, NodeName, Outcome, Result, Verb
 from cmscale.shell.journal import SqlJournal
-from cmscale.shell.loop import tick
+from cmscale.shell.loop import Look, run, tick
 from tests.builders import ask, pool
 from tests.shell.cluster import Cluster, Killed
 
@@ -116,6 +116,29 @@ def test_a_call_of_unknown_effect_is_made_again_under_the_same_operation(cluster
     cluster.cloud.refusal = None
     cluster.run_until(lambda: cluster.finished)
     assert len(cluster.cloud.made) == 1
+
+
+def test_an_operation_that_stays_open_is_called_less_and_less_often(cluster: Cluster) -> None:
+    cluster.cloud.refusal = Outcome(Result.TRANSIENT, "internal error")
+    cluster.slurm.submit(1, ask())
+    cluster.tick(100)
+    assert 5 <= len(cluster.starts) <= 10
+
+
+def test_a_tick_that_breaks_is_told_and_the_next_one_comes(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.slurm.submit(1, ask())
+    looks: list[Look] = []
+
+    def told(look: Look) -> None:
+        looks.append(look)
+        if len(looks) == 2:
+            raise RuntimeError("a surprise")
+        if len(looks) == 5:
+            cluster.clock.ended = True
+
+    run(cluster.daemon, told)
+    assert len(looks) == 5
+    assert "a surprise" in caplog.text
 
 
 def test_a_machine_that_never_joins_is_given_up_and_the_job_does_not_make_machines_for_ever(tmp_path: Path) -> None:
