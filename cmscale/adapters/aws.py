@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from cmscale.ports import Misconfigured, Unavailable
 
 if TYPE_CHECKING:
     import boto3
+    from botocore.loaders import Loader
     from mypy_boto3_ec2 import EC2Client
 
 CLUSTER_TAG = "cm-scale:cluster"
@@ -120,6 +121,16 @@ def result_of(code: str) -> Result:
     if code in _RESULTS:
         return _RESULTS[code]
     return next((result for pattern, result in _PATTERNS if re.fullmatch(pattern, code)), Result.TRANSIENT)
+
+
+_SOURCES: Mapping[str, str] = {
+    "env": "in the environment (AWS_ACCESS_KEY_ID)",
+    "shared-credentials-file": "in ~/.aws/credentials",
+    "config-file": "in ~/.aws/config",
+    "iam-role": "of this machine's role",
+    "container-role": "of this container's role",
+}
+"""Where credentials come from, by boto3's word for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,19 +365,26 @@ class AwsSite:
     def _unavailable(self, error: Exception) -> Unavailable:
         where = f"site {self.site}: EC2 in {self._region} at {self._client.meta.endpoint_url}"
         if self._errors.result(error) is Result.AUTH:
-            return Misconfigured(f"{where} was asked with {self._credentials()}: {self._errors.said(error)}")
+            credentials = self._credentials()
+            return Misconfigured(
+                f"{where} refuses {credentials}: {self._errors.said(error)}"
+                if credentials
+                else f"site {self.site}: there are no credentials for EC2 in {self._region}{self._of_profile()}: "
+                "none in the environment, in ~/.aws, or of the machine's role"
+            )
         return Unavailable(f"{where} does not answer: {self._errors.said(error)}")
 
     def _credentials(self) -> str:
-        """Which credentials boto3 found, never what they are."""
-        profile = f" of profile {self._session.profile_name}" if self._session.profile_name != "default" else ""
+        """Where boto3 found credentials, never what they are; empty if it found none."""
         try:
             found = self._session.get_credentials()
         except self._errors.any:
-            return f"credentials{profile} that cannot be read"
-        if found is None:
-            return f"no credentials{profile}: none in the environment, in ~/.aws, or of the machine's role"
-        return f"the credentials{profile} that boto3 calls {found.method!r}"
+            return f"us: the credentials{self._of_profile()} cannot be read"
+        source = f'that boto3 calls "{found.method}"' if found else ""
+        return f"the credentials{self._of_profile()} {_SOURCES.get(found.method, source)}" if found else ""
+
+    def _of_profile(self) -> str:
+        return f" of profile {self._session.profile_name}" if self._session.profile_name != "default" else ""
 
     # --- looking
 
@@ -553,9 +571,22 @@ def _session(site: SiteName, region: str, profile: str) -> boto3.Session:
     try:
         import boto3
         from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
     except ImportError as error:
         raise Misconfigured(f"site {site} needs boto3: pip install 'cm-scale[aws]' ({error})") from error
     try:
-        return boto3.Session(profile_name=profile or None, region_name=region)
+        basis = Session()
+        basis.register_component("data_loader", _descriptions())
+        session = boto3.Session(profile_name=profile or None, region_name=region, botocore_session=basis)
+        basis.get_scoped_config()  # says whether there is such a profile
     except BotoCoreError as error:
         raise Misconfigured(f"site {site} cannot be reached: {error}") from error
+    return session
+
+
+@cache
+def _descriptions() -> Loader:
+    """What the SDK knows of EC2's calls: a fifth of a second to read, so all sites share it."""
+    from botocore.loaders import create_loader
+
+    return create_loader()

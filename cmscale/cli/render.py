@@ -1,21 +1,29 @@
-"""How is what we know shown: as lines for people, or as one JSON object for programs?"""
+"""How is what we know shown: as lines for people, or as one JSON object for programs?
+
+Both are made of the same values. Lines are for a terminal of 80 columns and more: sentences wrap at its edge, tables
+leave out their least telling columns; written to a file or a pipe, nothing is cut and nothing wraps.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
 from cmscale.adapters.slurm.hostlist import fold
 from cmscale.core.explain import decision
-from cmscale.model import Action, Node, Plan, Power, Snapshot, Verb
+from cmscale.model import Action, Help, Job, Node, Plan, Power, Refusal, Snapshot, Verb
 
 
 def as_json(value: Any) -> str:
@@ -35,8 +43,35 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, Path) else repr(value)
 
 
-def console(*, stderr: bool = False) -> Console:
-    return Console(highlight=False, soft_wrap=True, stderr=stderr)
+def console() -> Console:
+    """Standard output. A pipe has no edge, so a row of a table stays one line for grep and awk."""
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=None if known else ENDLESS)
+
+
+ENDLESS = 100_000
+
+
+def number(count: int, word: str) -> str:
+    """1 pool, 2 pools."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+# --- a plan ----------------------------------------------------------------------------------------------------------
+
+
+def plan_lines(plan: Plan, would: str = "") -> list[str]:
+    """What is decided: what is done, what was refused, what failed, what can never be."""
+    if plan.idle_because:
+        return [plan.idle_because]
+    lines = [f"{would}{line}" for line in decisions(plan.actions)]
+    refused: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for refusal in plan.refused:
+        refused[refusal.guard, refusal.why].append(refusal.goal.node)
+    lines += [f"refused by {guard}: {fold(nodes)}: {why}" for (guard, why), nodes in refused.items()]
+    lines += [f"policy {failure.policy} failed: {failure.why}" for failure in plan.failed]
+    lines += [f"no pool can ever serve job {job}: {why}" for job, why in plan.never.items()]
+    return lines
 
 
 def decisions(actions: Iterable[Action]) -> list[str]:
@@ -50,23 +85,49 @@ def decisions(actions: Iterable[Action]) -> list[str]:
     ]
 
 
-def plan_lines(view: Snapshot, plan: Plan) -> list[str]:
-    """The whole plan: what would be done, what was refused, what can never be."""
-    if plan.idle_because:
-        return [plan.idle_because]
-    lines = decisions(plan.actions)
-    refused: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for refusal in plan.refused:
-        refused[refusal.guard, refusal.why].append(refusal.goal.node)
-    lines += [f"refused by {guard}: {fold(nodes)}: {why}" for (guard, why), nodes in refused.items()]
-    lines += [f"policy {failure.policy} failed: {failure.why}" for failure in plan.failed]
-    lines += [f"no pool can ever serve job {job}: {why}" for job, why in plan.never.items()]
-    unknown = sorted({job.reason or "None" for job in view.jobs if job.pending and job.help.name == "ASK_AGAIN"})
-    if unknown:
-        lines.append(f"asked again next tick: jobs that wait for {'; '.join(unknown)}")
-    lines += [f"unreadable: {sentence}" for sentence in view.unreadable]
-    lines += [f"site {site.name} could not be read: {site.unseen}" for site in view.sites.values() if site.unseen]
-    return lines or ["Nothing to do."]
+def asked_again(view: Snapshot) -> list[str]:
+    """A line if Slurm has not said yet why some jobs wait."""
+    unknown = sorted({job.reason or "None" for job in view.jobs if job.pending and job.help is Help.ASK_AGAIN})
+    return [f"asked again next time: jobs that wait for {'; '.join(unknown)}"] if unknown else []
+
+
+def trouble_lines(view: Snapshot) -> list[str]:
+    """What could not be read: records, a site, all of Slurm."""
+    return [*view.unreadable, *unseen(view).values()]
+
+
+def facts(view: Snapshot, plan: Plan) -> frozenset[object]:
+    """What a plan says, without the figures in its sentences that change from second to second."""
+    return frozenset(
+        {
+            *map(_action, plan.actions),
+            *map(_refusal, plan.refused),
+            *plan.failed,
+            *plan.never.items(),
+            *trouble_lines(view),
+            plan.idle_because,
+        }
+    )
+
+
+def only_news(plan: Plan, told: Container[object]) -> Plan:
+    """The plan without what has been told."""
+    return replace(
+        plan,
+        actions=tuple(action for action in plan.actions if _action(action) not in told),
+        refused=tuple(refusal for refusal in plan.refused if _refusal(refusal) not in told),
+        failed=tuple(failure for failure in plan.failed if failure not in told),
+        never={job: why for job, why in plan.never.items() if (job, why) not in told},
+        idle_because="" if plan.idle_because in told else plan.idle_because,
+    )
+
+
+def _action(action: Action) -> object:
+    return action.verb, action.node, action.job
+
+
+def _refusal(refusal: Refusal) -> object:
+    return refusal.guard, refusal.goal.node, refusal.goal.want
 
 
 def plan_json(view: Snapshot, plan: Plan) -> dict[str, Any]:
@@ -82,13 +143,29 @@ def plan_json(view: Snapshot, plan: Plan) -> dict[str, Any]:
         "never": dict(plan.never),
         "notes": dict(plan.notes),
         "unreadable": view.unreadable,
-        "unseen": _unseen(view),
+        "unseen": unseen(view),
     }
 
 
-def _unseen(view: Snapshot) -> dict[str, str]:
+def unseen(view: Snapshot) -> dict[str, str]:
+    """What could not be read, "slurm" or a site, and why."""
     slurm = {"slurm": view.unseen} if view.unseen else {}
     return slurm | {str(site.name): site.unseen for site in view.sites.values() if site.unseen}
+
+
+def job_json(plan: Plan, job: Job, sentences: list[str]) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "state": job.state,
+        "reason": job.reason,
+        "help": job.help,
+        "sentences": sentences,
+        "never": plan.never.get(job.id, ""),
+        "note": plan.notes.get(job.id, ""),
+    }
+
+
+# --- the state of things ---------------------------------------------------------------------------------------------
 
 
 def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,13 +190,13 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
         "jobs": {
             "pending": sum(job.count for job in pending),
             "running": sum(1 for job in view.jobs if job.state == "RUNNING"),
-            "more_nodes_would_help": sum(job.count for job in pending if job.help.name == "NODES"),
+            "more_nodes_would_help": sum(job.count for job in pending if job.help is Help.NODES),
             "never": dict(plan.never),
         },
         "price_hour": sum(
             view.pools[node.pool].price_hour for node in view.nodes.values() if node.pool and node.machine
         ),
-        "unseen": _unseen(view),
+        "unseen": unseen(view),
         "unreadable": view.unreadable,
     }
 
@@ -129,33 +206,29 @@ def _count(view: Snapshot, pool: str, power: Power) -> int:
 
 
 def status_lines(told: Mapping[str, Any], out: Console) -> None:
-    daemon = told["daemon"]
-    if daemon.get("running"):
-        age_s = daemon.get("age_s")
-        last = f", last look {age_s:.0f} s ago" if age_s is not None else ""
+    daemon, jobs = told["daemon"], told["jobs"]
+    if daemon["running"]:
+        last = f", last look {_span(daemon['age_s'])} ago" if daemon["age_s"] is not None else ""
         out.print(f"daemon   running as process {daemon['pid']}, mode {daemon['mode']}{last}")
     else:
-        out.print(f"daemon   not running (mode in the configuration: {daemon['mode']}); start it with: cm-scale run")
-    for where, why in told["unseen"].items():
-        out.print(f"unseen   {where}: {why}")
-    jobs = told["jobs"]
+        out.print(f"daemon   not running (mode {daemon['mode']}); start it with: cm-scale run")
+    if "slurm" in told["unseen"]:
+        return  # the rest would be made of nothing
+    never = f", no pool can ever serve {len(jobs['never'])}" if jobs["never"] else ""
     out.print(
         f"jobs     {jobs['running']} running, {jobs['pending']} pending; "
-        f"more nodes would help {jobs['more_nodes_would_help']}; {len(jobs['never'])} no pool can ever serve"
+        f"more nodes would help {jobs['more_nodes_would_help']}{never}"
     )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("pool", "site", "up", "starting", "stopping", "most", "$/h each", ""):
-        table.add_column(
-            heading, justify="right" if heading in {"up", "starting", "stopping", "most", "$/h each"} else "left"
-        )
-    for pool in told["pools"]:
-        numbers = [str(pool[key]) for key in ("up", "starting", "stopping", "most")]
-        closed = f"closed: {pool['closed']}" if pool["closed"] else ""
-        table.add_row(pool["name"], pool["site"], *numbers, f"{pool['price_hour']:g}", closed)
-    out.print(table)
-    out.print(f"machines cost ${told['price_hour']:.2f} an hour now")
+    headings = {"pool": "name", "site": "site", "up": "up", "starting": "starting", "stopping": "stopping"}
+    headings |= {"most": "most", "$/h each": "price_hour", "closed": "closed"}
+    columns = [
+        Column(heading, [_cell(pool[key]) for pool in told["pools"]], right=heading not in {"pool", "site", "closed"})
+        for heading, key in headings.items()
+    ]
+    _print_table(columns, out, droppable=("site", "$/h each"))
+    out.print(f"price    ${told['price_hour']:.2f} an hour for the machines there are")
     for sentence in told["unreadable"]:
-        out.print(f"unreadable: {sentence}")
+        out.print(sentence)
     if jobs["never"]:
         out.print(f"Next: cm-scale explain job {next(iter(jobs['never']))}")
 
@@ -177,25 +250,78 @@ def node_json(view: Snapshot, node: Node) -> dict[str, Any]:
     }
 
 
-def node_table(rows: Iterable[Mapping[str, Any]], now: float) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("node", "pool", "site", "power", "slurm", "machine", "up", "jobs", ""):
-        table.add_column(heading)
-    for row in rows:
-        up = _span(now - row["up_since"]) if row["up_since"] else ""
-        idle = f"idle {_span(row['idle_s'])}" if row["idle_s"] is not None else ""
-        table.add_row(
-            row["name"],
-            row["pool"] or "-",
-            row["site"],
-            row["power"],
-            "+".join(row["slurm"]).lower(),
-            row["machine"] or "",
-            up,
-            ",".join(row["jobs"]),
-            row["sick"] or idle,
-        )
-    return table
+def node_lines(rows: Sequence[Mapping[str, Any]], now: float, out: Console) -> None:
+    columns = [
+        Column("node", [row["name"] for row in rows]),
+        Column("pool", [row["pool"] or "-" for row in rows]),
+        Column("site", [row["site"] for row in rows]),
+        Column("power", [row["power"] for row in rows]),
+        # That a node of a pool is CLOUD goes without saying.
+        Column("slurm", ["+".join(word for word in row["slurm"] if word != "CLOUD").lower() for row in rows]),
+        Column("machine", [row["machine"] or "" for row in rows]),
+        Column("age", [_span(now - row["up_since"]) if row["up_since"] else "" for row in rows], right=True),
+        Column("idle", [_span(row["idle_s"]) if row["idle_s"] is not None else "" for row in rows], right=True),
+        Column("jobs", [",".join(row["jobs"]) for row in rows]),
+        Column("trouble", [row["sick"] for row in rows]),
+    ]
+    _print_table(columns, out, droppable=("site", "age", "slurm", "pool", "machine"))
+
+
+def check_lines(found: Mapping[str, Any], out: Console) -> None:
+    for key in ("config", "cluster", "mode", "slurm"):
+        if key in found:
+            out.print(f"{key:<9}{found[key]}")
+    if "policies" in found:
+        out.print(f"policies {', '.join(found['policies'])}")
+    for pool in found.get("pools", ()):
+        nodes = number(pool["nodes"], "node")
+        out.print(f"pool     {pool['name']}: {nodes} at {pool['site']}, ${pool['price_hour']:g} an hour each")
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    heading: str
+    cells: Sequence[str]
+    right: bool = False
+
+    @property
+    def width(self) -> int:
+        """What it takes; a sentence wraps rather than take other columns' room."""
+        return min(max(map(len, (self.heading, *self.cells))), LONGEST_WORD)
+
+
+GAP = 2
+LONGEST_WORD = 30
+
+
+def _print_table(columns: Iterable[Column], out: Console, droppable: Sequence[str]) -> None:
+    """Columns without content are left out, then as many of the droppable ones as must be; what is left wraps."""
+    shown = [column for column in columns if any(column.cells)]
+    left_out: list[str] = []
+    for heading in droppable:
+        if sum(column.width + GAP for column in shown) - GAP <= out.width:
+            break
+        if heading in {column.heading for column in shown}:
+            shown = [column for column in shown if column.heading != heading]
+            left_out.append(heading)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), collapse_padding=True)
+    for column in shown:
+        table.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
+    for cells in zip(*(column.cells for column in shown), strict=True):
+        table.add_row(*cells)
+    with out.capture() as drawn:
+        out.print(table, soft_wrap=False)
+    for line in drawn.get().splitlines():
+        click.echo(line.rstrip())
+    if left_out:
+        out.print(f"Left out at this width: {', '.join(left_out)}; --json has all.")
+
+
+def _cell(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _span(seconds: float) -> str:

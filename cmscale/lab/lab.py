@@ -258,7 +258,10 @@ class Lab:
     def _take_directory(self) -> None:
         """Make the directory ours alone, and empty."""
         folder = self.directory
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LabError(f"{folder} can't be made ({error.strerror}).") from None
         if any(folder.iterdir()) and not (folder / MARKER).exists():
             raise LabError(f"{folder} holds files that are no lab's; choose another directory.")
         (folder / MARKER).touch()

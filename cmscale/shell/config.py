@@ -360,7 +360,7 @@ def load(path: Path) -> Config:
         problems |= set(map(_problem, error.errors()))
     if file is None or problems:
         lines = _lines(text)
-        told = sorted((_line_of(place, lines), place, sentence) for place, sentence in problems)
+        told = sorted((_line_of(place, lines), place, sentence) for place, sentence in _without_echoes(problems))
         raise ConfigError(f"{path}:{line}: {'.'.join(place)}: {sentence}" for line, place, sentence in told)
     return _config(path, file)
 
@@ -451,6 +451,16 @@ def _problem(error: ErrorDetails) -> tuple[Place, str]:
     return place, _sentence(error, place)
 
 
+def _without_echoes(problems: set[tuple[Place, str]]) -> Iterator[tuple[Place, str]]:
+    """The problems, without those of keys that are missing only because they are misspelt."""
+    meant = {
+        (*place[:-1], match[1]) for place, sentence in problems if (match := re.fullmatch(_DID_YOU_MEAN, sentence))
+    }
+    return (each for each in problems if not (each[1] == _MISSING and each[0] in meant))
+
+
+_MISSING = "missing; this key is required"
+_DID_YOU_MEAN = r'unknown key; did you mean "(.+?)"\?'
 _EXPECTED = {
     "int_type": "expected a whole number",
     "int_from_float": "expected a whole number",
@@ -474,7 +484,7 @@ def _sentence(error: ErrorDetails, place: Place) -> str:
     context = error.get("ctx", {})
     match error["type"]:
         case "missing":
-            return "missing; this key is required"
+            return _MISSING
         case "extra_forbidden":
             return _unknown(place)
         case "value_error":
@@ -562,6 +572,15 @@ def _place(line: str) -> Place:
         name, value = next(iter(value.items()))
         place.append(name)
     return tuple(place)
+
+
+def at_line(path: Path, problem: str) -> str:
+    """A problem found later, such as "cluster.state_dir: it can't be written", with its file and line."""
+    try:
+        lines = _lines(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return f"{path}: {problem}"
+    return f"{path}:{_line_of(tuple(problem.partition(': ')[0].split('.')), lines)}: {problem}"
 
 
 def _line_of(place: Place, lines: Mapping[Place, int]) -> int:

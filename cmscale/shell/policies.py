@@ -90,7 +90,7 @@ def load(
     """The named policies in their order; raises PolicyError with every problem in them and in their tables."""
     folders = (*([folder] if folder else []), share_dir("policies"))
     policies: list[Policy] = []
-    problems = [f"policy_dir: there is no folder {folder}"] if folder and not folder.is_dir() else []
+    problems = [f"cluster.policy_dir: there is no folder {folder}"] if folder and not folder.is_dir() else []
     for name in names:
         try:
             policies.append(_load(name, folders, tables.get(name, {}), limit_s))
@@ -120,7 +120,7 @@ def _find(name: str, folders: tuple[Path, ...]) -> Path:
         if (path := folder / f"{name}.py").is_file():
             return path
     looked = " and ".join(map(str, folders))
-    raise PolicyError([f"policy {name}: there is no {name}.py in {looked}; {nearest(name, _available(folders))}"])
+    raise PolicyError([f"cluster.policies: there is no {name}.py in {looked}; {nearest(name, _available(folders))}"])
 
 
 def _available(folders: tuple[Path, ...]) -> frozenset[str]:

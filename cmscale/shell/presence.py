@@ -8,12 +8,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from cmscale.ports import Misconfigured
-from cmscale.shell.config import Config
+from cmscale.shell.config import Config, at_line
 from cmscale.shell.loop import Look
 
 
@@ -25,22 +26,40 @@ def only_daemon(config: Config) -> Iterator[None]:
         config.state_dir.mkdir(parents=True, exist_ok=True)
         lock = path.open("a+", encoding="utf-8")
     except OSError as error:
-        raise Misconfigured(
-            f"{config.path}: cluster.state_dir: {config.state_dir} can't be written ({error.strerror})"
-        ) from None
+        raise Misconfigured(_unwritable(config, error.strerror)) from None
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _locked(lock):
             lock.seek(0)
             other = lock.read().strip() or "another"
-            raise Misconfigured(
-                f"a daemon (process {other}) runs already with the journal in {config.state_dir}"
-            ) from None
+            raise Misconfigured(f"a daemon (process {other}) runs already with the journal in {config.state_dir}")
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+def _locked(lock: TextIO) -> bool:
+    """True if the lock is ours. A `status` from beside holds it for an instant, so one refusal is not the answer."""
+    for pause_s in (0.05, 0.1, 0.2, 0.0):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(pause_s)
+        else:
+            return True
+    return False
+
+
+def state_dir_problems(config: Config) -> list[str]:
+    """Why a daemon of this user could not hold the state directory; found out without making it."""
+    folder = next(each for each in (config.state_dir, *config.state_dir.parents) if each.exists())
+    if not folder.is_dir():
+        return [_unwritable(config, f"{folder} is not a folder")]
+    return [] if os.access(folder, os.W_OK | os.X_OK) else [_unwritable(config, f"{folder} is not for this user")]
+
+
+def _unwritable(config: Config, why: str | None) -> str:
+    return at_line(config.path, f"cluster.state_dir: {config.state_dir} can't be written ({why})")
 
 
 def running_daemon(config: Config) -> int | None:

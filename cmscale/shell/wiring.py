@@ -16,10 +16,10 @@ from types import FrameType, MappingProxyType
 from cmscale.adapters.aws import AwsPool, AwsSite
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
-from cmscale.model import Limits, SiteName
-from cmscale.ports import Clock, Journal, Provider
+from cmscale.model import SiteName
+from cmscale.ports import Clock, Journal, Misconfigured, Provider
 from cmscale.shell import policies
-from cmscale.shell.config import Config, ConfigError, Mode
+from cmscale.shell.config import Config, ConfigError, Mode, at_line
 from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Daemon
 from cmscale.shell.observe import World
@@ -59,10 +59,11 @@ def scheduler(config: Config) -> SlurmCommands:
 
 def providers(config: Config) -> dict[SiteName, Provider]:
     """The provider of each site; raises Misconfigured if one can't even be built (an SDK, a profile is missing)."""
-    return {name: _aws(config, name) for name in config.sites}
+    return {name: provider(config, name) for name in config.sites}
 
 
-def _aws(config: Config, name: SiteName) -> AwsSite:
+def provider(config: Config, name: SiteName) -> AwsSite:
+    """The provider of one site; raises as `providers` does."""
     settings = config.sites[name]
     pools = {
         pool_name: AwsPool(
@@ -110,7 +111,7 @@ def loaded_policies(config: Config) -> tuple[policies.Policy, ...]:
         return policies.load(config.policies, config.policy_dir, config.policy_tables)
     except policies.PolicyError as error:
         raise ConfigError(
-            [problem if _names_a_file(problem) else f"{config.path}: {problem}" for problem in error.problems]
+            problem if _names_a_file(problem) else at_line(config.path, problem) for problem in error.problems
         ) from None
 
 
@@ -121,11 +122,11 @@ def _names_a_file(problem: str) -> bool:
 def daemon(config: Config, journal: Journal, clock: Clock, *, may_act: bool) -> Daemon:
     """A process of ours, ready to tick. Its name makes the ids of its operations unlike those of any other process."""
     name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
-    limits: Limits = config.limits
+    decide_with = loaded_policies(config)  # first: what is wrong with them is found at once
     return Daemon(
         world=world(config, journal, clock),
-        policies=loaded_policies(config),
-        limits=limits,
+        policies=decide_with,
+        limits=config.limits,
         name=name,
         tick_s=config.tick_s,
         may_act=may_act and config.mode is Mode.ACT,
@@ -146,10 +147,21 @@ def journal(config: Config) -> Iterator[SqlJournal]:
         book.dispose()
 
 
+def _has_journal(config: Config) -> bool:
+    try:
+        _journal_path(config).stat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        problem = f"cluster.state_dir: {config.state_dir} can't be read ({error.strerror})"
+        raise Misconfigured(at_line(config.path, problem)) from None
+    return True
+
+
 @contextmanager
 def journal_if_any(config: Config) -> Iterator[SqlJournal]:
     """For a look from beside: the daemon's journal if there is one, an empty one in memory if not."""
-    book = SqlJournal(_journal_path(config) if _journal_path(config).exists() else None)
+    book = SqlJournal(_journal_path(config) if _has_journal(config) else None)
     try:
         yield book
     finally:

@@ -167,7 +167,7 @@ def test_a_broken_policy_is_told_with_file_and_line(load: Load, tmp_path: Path, 
 
 
 def test_an_unknown_policy_is_told_with_the_nearest_name(tmp_path: Path) -> None:
-    expected = rf"policy serve_queu: there is no serve_queu\.py in {tmp_path} and .*; did you mean \"serve_queue\"\?"
+    expected = rf"cluster\.policies: there is no serve_queu\.py in {tmp_path} and .*; did you mean \"serve_queue\"\?"
     with pytest.raises(PolicyError, match=expected):
         policies.load(("serve_queu",), tmp_path, {})
 
@@ -180,7 +180,7 @@ def test_a_table_of_a_policy_that_does_not_exist_is_an_error() -> None:
 
 
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match=re.escape(f"policy_dir: there is no folder {tmp_path}/none")):
+    with pytest.raises(PolicyError, match=re.escape(f"cluster.policy_dir: there is no folder {tmp_path}/none")):
         policies.load((), tmp_path / "none", {})
 
 

@@ -30,7 +30,9 @@ _AT_ONCE = 1000
 """Items in one call: the longest argument Linux takes is 128 KiB."""
 
 _OK = Outcome(Result.OK)
-_OWN_PREFIX = re.compile(r"^(\w+: )?(error|fatal): |^slurm_\w+( error)?: |^slurm_update error: ")
+_OWN_PREFIX = re.compile(r"^(\w+: )?(error|fatal): (_?[a-z]+(_[a-z]+)+: )?|^slurm_\w+( error)?: |^slurm_update error: ")
+_PARSE_ERROR = re.compile(r"Parse error in file .* line \d+")
+_RETRYING = re.compile(r", retrying in .*")
 _NOISE = re.compile(r"If munged is up")
 _BAD_CONFIGURATION = re.compile(
     r"configuration (file|source)|cannot stat file|[Pp]arsing error|ClusterName needs|DNS SRV|failed to fetch config"
@@ -49,9 +51,10 @@ class _Answer(NamedTuple):
 
     @property
     def complaint(self) -> str:
-        """Slurm's own first useful line."""
+        """Slurm's own first useful line; of a configuration it cannot parse, the one that tells the line."""
         lines = [line for line in self.err.splitlines() if line.strip() and not _NOISE.search(line)]
-        return _OWN_PREFIX.sub("", lines[0]).strip() if lines else f"exit status {self.status}"
+        first = next((line for line in lines if _PARSE_ERROR.search(line)), lines[0] if lines else "")
+        return _RETRYING.sub("", _OWN_PREFIX.sub("", first)).strip() or f"exit status {self.status}"
 
 
 class SlurmCommands:

@@ -66,7 +66,18 @@ def test_a_missing_slurm_conf_is_named_at_once(tmp_path: Path) -> None:
 )
 def test_a_wrong_configuration_is_told_in_slurms_words(bin_dir: Path, fake: Fake, message: str) -> None:
     _refuse(fake, message)
-    with pytest.raises(Misconfigured, match=message.splitlines()[0].removeprefix("squeue: error: ")):
+    with pytest.raises(Misconfigured, match=message.splitlines()[0].split(": ", 3)[3]):
+        SlurmCommands(bin_dir=bin_dir).jobs()
+
+
+def test_the_line_that_slurm_cannot_parse_is_told(bin_dir: Path, fake: Fake) -> None:
+    _refuse(
+        fake,
+        "squeue: error: Parsing error at unrecognized key: Defaul\n"
+        'squeue: error: Parse error in file /etc/slurm/slurm.conf line 40: " Defaul=YES"\n'
+        "squeue: fatal: Unable to process configuration file",
+    )
+    with pytest.raises(Misconfigured, match=r'Parse error in file /etc/slurm/slurm\.conf line 40: " Defaul=YES"$'):
         SlurmCommands(bin_dir=bin_dir).jobs()
 
 

@@ -1,0 +1,70 @@
+"""What do all commands have in common? Their options, the configuration they are given, and how they fail.
+
+What a person can mend is told in sentences on standard error, each problem once, and the exit status is 2.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from cmscale.shell import config as configuration
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EXIT_BAD_INPUT = 2
+
+config_option = click.option(
+    "--config",
+    "-c",
+    "path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The configuration file.  [default: $CMSCALE_CONFIG or /etc/cm-scale/cmscale.toml]",
+)
+json_option = click.option("--json", "in_json", is_flag=True, help="Print one JSON object instead of lines.")
+
+
+def fail(problems: Iterable[str]) -> NoReturn:
+    """End with exit status 2 after telling each problem once, in order."""
+    tell(problems)
+    sys.exit(EXIT_BAD_INPUT)
+
+
+def tell(problems: Iterable[str]) -> None:
+    for problem in dict.fromkeys(problems):
+        click.echo(f"cm-scale: {problem}", err=True)
+
+
+def given_a_path(command: F) -> F:
+    """Give a command the path of the configuration as its first argument; the option may stand anywhere."""
+
+    @config_option
+    @wraps(command)
+    def with_path(path: Path | None, *args: Any, **kwargs: Any) -> Any:
+        before = click.get_current_context().find_root().params.get("path")
+        return command(path or before or configuration.default_path(), *args, **kwargs)
+
+    return with_path  # type: ignore[return-value]
+
+
+def configured(command: F) -> F:
+    """Give a command the validated configuration as its first argument."""
+
+    @given_a_path
+    @wraps(command)
+    def with_config(path: Path, *args: Any, **kwargs: Any) -> Any:
+        return command(configuration.load(path), *args, **kwargs)
+
+    return with_config  # type: ignore[return-value]
+
+
+def clock(at: float) -> str:
+    """The time of day, for lines."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
