@@ -16,6 +16,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     Connection,
+    Engine,
     Float,
     Integer,
     MetaData,
@@ -30,7 +31,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from cmscale.model import (
     Closure,
@@ -98,15 +99,14 @@ _plans = Table(
 
 
 class SqlJournal:
-    """The journal in one SQLite file (None: in memory, for a look that must leave no trace)."""
+    """The journal in one SQLite file (None: in memory, for a look that must leave no trace).
 
-    def __init__(self, path: Path | None) -> None:
+    With `read_only` nothing is written, so that somebody who may only read the daemon's journal can look at it.
+    """
+
+    def __init__(self, path: Path | None, *, read_only: bool = False) -> None:
         try:
-            if path:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            self._engine = create_engine(f"sqlite:///{path}" if path else "sqlite://", connect_args={"timeout": 10})
-            event.listen(self._engine, "connect", _durable)
-            _tables.create_all(self._engine)
+            self._engine = _readable(path) if path and read_only else _writable(path)
         except (OSError, DatabaseError) as error:
             cause = getattr(error, "orig", None) or error
             raise Misconfigured(f"{path}: the journal can't be opened ({cause}); see [cluster] state_dir") from None
@@ -299,6 +299,28 @@ def _told(plan: Plan) -> dict[str, Any]:
         "failed": [[failure.policy, failure.why] for failure in plan.failed],
         "never": dict(plan.never),
     }
+
+
+def _writable(path: Path | None) -> Engine:
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(f"sqlite:///{path}" if path else "sqlite://", connect_args={"timeout": 10})
+    event.listen(engine, "connect", _durable)
+    _tables.create_all(engine)
+    return engine
+
+
+def _readable(path: Path) -> Engine:
+    engine = create_engine(f"sqlite:///file:{path}?mode=ro&uri=true")
+    try:
+        with engine.connect() as db:
+            db.execute(select(_plans).limit(1))
+    except OperationalError:
+        # A reader of a WAL needs its index, which the writer keeps while it runs and takes away when it ends. Without
+        # it nobody writes, and the file may be read as it lies.
+        engine.dispose()
+        return create_engine(f"sqlite:///file:{path}?mode=ro&immutable=1&uri=true")
+    return engine
 
 
 def _durable(connection: Any, _: object) -> None:

@@ -161,7 +161,8 @@ def _has_journal(config: Config) -> bool:
 @contextmanager
 def journal_if_any(config: Config) -> Iterator[SqlJournal]:
     """For a look from beside: the daemon's journal if there is one, an empty one in memory if not."""
-    book = SqlJournal(_journal_path(config) if _has_journal(config) else None)
+    path = _journal_path(config) if _has_journal(config) else None
+    book = SqlJournal(path, read_only=path is not None)
     try:
         yield book
     finally:

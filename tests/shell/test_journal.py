@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from cmscale.model import (
     Action,
@@ -121,3 +122,14 @@ def test_a_journal_that_cannot_be_opened_is_named_with_the_key_to_change(tmp_pat
     (tmp_path / "journal.db").write_text("this is no database, and long enough to be seen as none" * 50)
     with pytest.raises(Misconfigured, match="file is not a database"):
         SqlJournal(tmp_path / "journal.db")
+
+
+def test_whoever_may_only_read_the_journal_can_look_while_the_daemon_writes(
+    journal: SqlJournal, tmp_path: Path
+) -> None:
+    reader = SqlJournal(tmp_path / "state" / "journal.db", read_only=True)
+    journal.begin([start()])
+    assert [operation.id for operation in reader.under_way()] == ["op-1"]
+    with pytest.raises(OperationalError, match="readonly"):
+        reader.put_idle({ONE: NOW})
+    reader.dispose()
