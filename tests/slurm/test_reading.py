@@ -86,6 +86,15 @@ def test_jobs_are_told_and_gone_ones_are_named(cluster: Cluster) -> None:
     assert (cluster.job(array).comment, cluster.job(array).count) == ("cm-scale: soon", 50)
 
 
+def test_a_job_that_we_have_told_something_is_not_lost_from_sight(cluster: Cluster) -> None:
+    cluster.slurm.drain(POOL.nodes, "cm-scale: off", off=True)
+    number = cluster.submit("--gres=gpu:t4:1")
+    cluster.wait(lambda: cluster.job(number).help is Help.NODES)
+    for minutes in range(5):
+        assert cluster.slurm.say({JobId(number): f"cm-scale: 1 node starting, about {minutes} min"})[JobId(number)].ok
+        assert cluster.job(number).help is Help.NODES
+
+
 def test_problems_are_found_in_a_real_configuration(cluster: Cluster) -> None:
     (problem,) = cluster.slurm.problems([POOL])
     assert problem.endswith('nodename=t4-[1-4] state=drain reason="cm-scale: off"')

@@ -14,13 +14,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from cmscale.adapters.slurm import check, records
 from cmscale.adapters.slurm.hostlist import fold
-from cmscale.model import Help, Job, JobId, NodeName, NodeRecord, Outcome, Pool, Result
+from cmscale.model import Job, JobId, NodeName, NodeRecord, Outcome, Pool, Result
 from cmscale.ports import Misconfigured, Reading, Unavailable
 
 T = TypeVar("T")
@@ -40,6 +39,8 @@ _BAD_CONFIGURATION = re.compile(
 _UNREACHABLE = re.compile(r"Unable to contact|Unexpected message|timed out|Zero Bytes|onnection|[Mm]unge")
 _FORBIDDEN = re.compile(r"[Pp]ermission denied|Invalid user id|uthentication")
 _GONE = re.compile(r"Invalid job id|already completing or completed")
+_NO_ERROR = "No error"
+"""What the tasks of an array are told that took an update, once one of them did not."""
 _NOT_DRAINED = "Invalid node state"
 _OF_ONE_JOB = re.compile(r"(?P<what>.+) for job (?P<id>\S+)|(?P<array>[\d+]+(_\S+)?): (?P<why>.+)")
 
@@ -64,7 +65,6 @@ class SlurmCommands:
         self._conf = conf
         self._bin_dir = bin_dir
         self._time_limit_s = time_limit_s
-        self._judged: dict[JobId, Job] = {}
 
     # --- reading ---
 
@@ -73,10 +73,7 @@ class SlurmCommands:
         listed = self._ask("squeue", "-h", "-a", "--local", "-t", "PENDING", "-o", f"%A{_SEPARATOR}%x")
         exclude = dict(line.split(_SEPARATOR, 1) for line in listed.splitlines() if _SEPARATOR in line)
         rows = self._rows("squeue", ("-h", "-a", "--local"), records.SQUEUE_FIELDS)
-        found = records.jobs(rows, exclude, time.time(), records.counting(self._settings()))
-        pending = [job for job in found.items if job.pending]
-        self._judged = {job.id: _judged(job, self._judged.get(job.id, job)) for job in pending}
-        return Reading(tuple(self._judged.get(job.id, job) for job in found.items), found.unreadable)
+        return records.jobs(rows, exclude, time.time(), records.counting(self._settings()))
 
     def nodes(self) -> Reading[NodeRecord]:
         return records.nodes(self._rows("sinfo", ("-h", "-a", "-N", "--local"), records.SINFO_FIELDS))
@@ -254,15 +251,9 @@ class SlurmCommands:
         return own
 
 
-def _judged(job: Job, before: Job) -> Job:
-    """The job with what Slurm last said of it. Each update of a job, of its comment even, blanks its reason until the
-    scheduler comes by again: 30 s and more on a quiet cluster."""
-    if job.help is Help.ASK_AGAIN and job.reason in {"", "None"}:
-        return replace(job, reason=before.reason, help=before.help, why=before.why)
-    return job
-
-
 def _outcome(complaint: str) -> Outcome:
+    if complaint == _NO_ERROR:
+        return _OK
     if _GONE.search(complaint):
         return Outcome(Result.GONE, complaint)
     if _FORBIDDEN.search(complaint):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cmscale.adapters.slurm import parse
 from cmscale.adapters.slurm.hostlist import expand
 from cmscale.adapters.slurm.reasons import judge
-from cmscale.model import OFF_REASON, Ask, Constraint, Help, Job, JobId, NodeName, NodeRecord, Shape
+from cmscale.model import OFF_REASON, OUR_MARK, Ask, Constraint, Help, Job, JobId, NodeName, NodeRecord, Shape
 from cmscale.ports import Reading
 
 
@@ -135,6 +135,8 @@ SINFO_FIELDS = (
 )
 
 
+_BLANK = frozenset({"None", *parse.NOTHING})
+
 # --- jobs ------------------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +245,10 @@ def _job(words: _JobWords, asked: _Asked, apart: int, now: float) -> Job:
 
 def _judge(words: _JobWords, asked: _Asked, begin: float | None, now: float) -> tuple[Help, str]:
     help_, why = judge(words.reason)
+    if words.reason in _BLANK and OUR_MARK in words.comment:
+        # Each update of a job, of its comment too, blanks its reason until the scheduler comes by again: 30 s and more
+        # on a quiet cluster. We comment only on jobs that more nodes would help, so what Slurm said before still holds.
+        help_, why = Help.NODES, "Slurm's reason is blank since its comment was set; nodes would help it before"
     if words.priority == "0":
         return (help_, why) if help_ is Help.NO else (Help.NO, "held")
     if words.het not in parse.NOTHING:

@@ -319,3 +319,11 @@ def test_a_drain_reason_may_contain_anything() -> None:
 )
 def test_a_cloud_node_that_is_drained_without_a_reason_is_ours(states: str, reason: str, read: str) -> None:
     assert nodes([sinfo_row(StateComplete=states, Reason=reason)]).items[0].reason == read
+
+
+def test_a_reason_that_our_comment_blanked_still_stands() -> None:
+    blank = {"Reason": "None", "EligibleTime": str(int(_NOW - 60))}
+    assert _one(**blank).help is Help.ASK_AGAIN
+    assert _one(**blank, Comment="the user's own").help is Help.ASK_AGAIN
+    assert _one(**blank, Comment="the user's own | cm-scale: 2 nodes starting").help is Help.NODES
+    assert _one(**blank, Comment="cm-scale: 2 nodes starting", PriorityLong="0").help is Help.NO
