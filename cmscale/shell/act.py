@@ -1,8 +1,9 @@
 """How is a plan carried out, so that nothing is lost or made twice wherever we are killed?
 
 Each call to a provider is an operation: recorded before it is made, finished with its outcomes. An operation that was
-begun and not finished is made again under the same id (`resume_operations`); providers give the same machines for the
-same id. Calls to Slurm may be repeated at will and are not recorded.
+begun and not finished is taken up by the next tick (`resume_operations`): a start is made again under the same id, for
+which providers give the same machines; a stop or deletion is decided anew, for the node may be busy by now. Calls to
+Slurm may be repeated at will and are not recorded.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def act(view: Snapshot, plan: Plan, world: World) -> None:
 
 
 def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] = ()) -> None:
-    """Finish what an earlier tick, perhaps of an earlier process, began; calls again under the same operation.
+    """Finish what an earlier tick, perhaps of an earlier process, began; a start is made again as the same operation.
 
     An operation that stays open is left alone for as long as it has been open: after 1, 2, 4 ... up to 60 s.
     """
@@ -93,6 +94,9 @@ def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] =
         if pool is None:
             gone = Outcome(Result.GONE, f"pool {operation.pool} is no longer configured")
             world.journal.finish(operation.id, dict.fromkeys(operation.nodes, gone), now)
+        elif operation.verb is not Verb.START:
+            unknown = Outcome(Result.TRANSIENT, "not known whether it was done; decided anew")
+            world.journal.finish(operation.id, dict.fromkeys(operation.nodes, unknown), now)
         elif operation.pool not in unseen and now >= memory.again.get(operation.id, 0):
             log.info("operation %s (%s) was not finished; taking it up", operation.id, operation.verb.value)
             memory.again[operation.id] = now + min(max(now - operation.began, 1.0), 60.0)
@@ -110,7 +114,7 @@ def _perform(operation: Operation, world: World) -> None:
         log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
     if operation.verb is Verb.START and (closure := aftermath.closure(outcomes, now)):
         world.journal.close(operation.pool, closure)
-    if aftermath.settled(outcomes):
+    if operation.verb is not Verb.START or aftermath.settled(outcomes):
         world.journal.finish(operation.id, outcomes, world.clock.now())
 
 

@@ -19,6 +19,9 @@ REST_PER_LOOK = 10.0
 """A look may cost Slurm and the clouds a tenth of our time at most: a small cluster is looked at every second, and
 one where a look takes 2 s is looked at every 20 s."""
 
+REST_PER_VAIN_LOOK = 1.0
+"""Whoever does not answer bears no load, and may be back the next moment with nodes to be parked at once."""
+
 BROKEN_REST_S = 10.0
 
 log = logging.getLogger(__name__)
@@ -75,9 +78,14 @@ def run(daemon: Daemon, told: Callable[[Look], None]) -> None:
         try:
             look = tick(daemon)
             told(look)
-            rest_s = max(rest_s, REST_PER_LOOK * look.observe_s)
+            rest_s = max(rest_s, _rest_per_look(look) * look.observe_s)
         except Exception:  # one surprise must not end reconciliation for good; what was begun is in the journal
             log.exception("this tick broke off; the next one starts from a fresh look")
             rest_s = max(rest_s, BROKEN_REST_S)
         if daemon.world.clock.wait(rest_s):
             return
+
+
+def _rest_per_look(look: Look) -> float:
+    vain = look.view.unseen or any(site.unseen for site in look.view.sites.values())
+    return REST_PER_VAIN_LOOK if vain else REST_PER_LOOK

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from cmscale.model import Limits, NodeName, Outcome, Result, Verb
+from cmscale.model import Limits, NodeName, Operation, OpId, Outcome, Result, Verb
 from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Look, run, tick
 from tests.builders import ask, pool
@@ -183,6 +183,23 @@ def test_idle_time_is_remembered_over_a_restart(cluster: Cluster) -> None:
     cluster.daemon = cluster.start()
     cluster.tick(30)
     assert any(call.startswith("delete") for call in cluster.cloud.calls)
+
+
+def test_a_deletion_begun_before_a_crash_is_not_made_up_for_when_the_node_is_busy(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.slurm.submit(1, ask(), run_s=500)
+    cluster.run_until(lambda: bool(cluster.slurm.running))
+    journal = SqlJournal(tmp_path / "journal.db")
+    for machine in cluster.cloud.machines.values():
+        begun = Operation(OpId("life0-1-t4"), Verb.DELETE, pool().name, (machine.node,), 0.0, machines=(machine.id,))
+        journal.begin([begun])
+    cluster.daemon = cluster.start()
+    cluster.tick(20)
+    assert not any(call.startswith("delete") for call in cluster.cloud.calls)
+    assert journal.under_way() == ()
+    cluster.run_until(lambda: cluster.finished)
+    assert len(cluster.slurm.done) == 1
 
 
 @pytest.mark.parametrize("seed", range(6))
