@@ -7,7 +7,7 @@ two policies never disagree about what fits, and `never` tells apart "not now" f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
@@ -21,6 +21,7 @@ from cmscale.model import (
     Node,
     NodeName,
     Part,
+    Pool,
     PoolName,
     Power,
     Shape,
@@ -176,13 +177,15 @@ class Room:
     """The room left while jobs are placed, one after the other: on nodes that are up or coming, and on new ones."""
 
     view: Snapshot
-    free: dict[Kind, dict[Shape, list[Node]]] = field(default_factory=dict)
+    free: dict[Kind, dict[Shape, dict[NodeName, Node]]] = field(default_factory=dict)
     """Nodes that are up or coming, by the room they have left."""
-    startable: dict[Kind, list[Node]] = field(default_factory=dict)
+    startable: dict[Kind, dict[NodeName, Node]] = field(default_factory=dict)
+    rooms: dict[NodeName, Shape] = field(default_factory=dict)
+    """The room that each node of `free` has left."""
     left: Counter[PoolName] = field(default_factory=Counter)
     """How many more machines each pool may have."""
     options: dict[Ask, list[Option]] = field(default_factory=dict)
-    """The ways of each ask that was placed before; none any more once one has found no room, for room only shrinks."""
+    """The ways of each ask that was placed before, without those that have found no room, for room only shrinks."""
 
     @classmethod
     def of(cls, view: Snapshot, claimed: frozenset[NodeName], tired: frozenset[NodeName] = frozenset()) -> Room:
@@ -197,43 +200,37 @@ class Room:
                 continue
             if is_coming_or_up(node):
                 if node.name not in tired:
-                    room._add(node, node.free)
+                    room._add(kind(node), node, node.free)
             elif is_startable(view, node):
-                room.startable.setdefault(kind(node), []).append(node)
-        for nodes in room.startable.values():
-            nodes.reverse()  # taken from the end: the first name first
+                room.startable.setdefault(kind(node), {})[node.name] = node
         return room
 
     def place(self, ask: Ask, count: int) -> Iterator[Placement]:
         """Place up to `count` jobs that ask this, the cheapest way first; stops at the first that finds no room."""
         if ask not in self.options:
-            self.options[ask] = [option for option in _options(ask, self._kinds()) if option.kinds]
-        while count > 0:
-            found = list(self._ways(ask, self.options[ask], count))
-            if not found:
-                self.options[ask] = []
-                return
-            _, best = min(found, key=lambda pair: pair[0])
+            self.options[ask] = list(_options(ask, self._kinds()))
+        while count > 0 and (best := self._best(ask, count)):
             self._take(best)
             count -= best.times
             yield best
 
+    def _best(self, ask: Ask, count: int) -> Placement | None:
+        """The cheapest placement; the ways that have found no room are forgotten."""
+        found: list[Placement] = []
+        still: list[Option] = []
+        options = self.options[ask]
+        for at, option in enumerate(options):
+            if placement := self._fill(ask, option, count):
+                found.append(placement)
+                still.append(option)
+                if not placement.new:  # nothing is cheaper
+                    still += options[at + 1 :]
+                    break
+        self.options[ask] = still
+        return min(found, key=self._cost, default=None)
+
     def _kinds(self) -> list[Kind]:
         return list(dict.fromkeys([*self.free, *self.startable]))
-
-    def _ways(self, ask: Ask, options: list[Option], count: int) -> Iterator[tuple[_Cost, Placement]]:
-        for option in options:
-            placement = self._fill(ask, option)
-            if placement is None:
-                continue
-            times = 1
-            if option.nodes == 1:
-                node, need = (*placement.nodes, *placement.new)[0], placement.shares[0]
-                times = max(1, min(count, packs(node.shape if placement.new else self._left_on(node, need), need)))
-                placement = Placement(
-                    placement.site, placement.nodes, placement.new, placement.shares, min(times, count)
-                )
-            yield self._cost(placement), placement
 
     def _cost(self, placement: Placement) -> _Cost:
         """What decides among placements: nothing new, then the pool's priority, then dollars an hour for each job."""
@@ -241,24 +238,26 @@ class Room:
         price = sum(pool.price_hour for pool in pools) / placement.times
         return (bool(pools), -min((pool.priority for pool in pools), default=0), price, len(pools))
 
-    def _fill(self, ask: Ask, option: Option) -> Placement | None:
-        """The nodes for one job this way, those that are up or coming first; None if there are not enough."""
+    def _fill(self, ask: Ask, option: Option, count: int) -> Placement | None:
+        """The nodes for one job this way (on a single node, for as many of `count` as it holds), those that are up or
+        coming first; None if there are not enough."""
         used: set[NodeName] = set()
         nodes: list[Node] = []
         new: list[Node] = []
         shares: dict[NodeName, Shape] = {}
-        budget: Counter[PoolName] = Counter()
-        for part in option.parts:
-            wanted = part.count
-            for node, fresh, need in self._candidates(ask, option, part):
+        budget: dict[PoolName, int] = {}
+        for slot in option.slots:
+            wanted = slot.count
+            for node, fresh, need in self._candidates(ask, slot):
                 if wanted == 0:
                     break
                 if node.name in used:
                     continue
                 if fresh and node.pool:
-                    if budget[node.pool] >= self.left[node.pool]:
+                    so_far = budget.get(node.pool, 0)
+                    if so_far >= self.left[node.pool]:
                         continue
-                    budget[node.pool] += 1
+                    budget[node.pool] = so_far + 1
                 used.add(node.name)
                 shares[node.name] = need
                 (new if fresh else nodes).append(node)
@@ -267,56 +266,64 @@ class Room:
                 return None
         if not ask.nodelist <= used:
             return None
-        return Placement(option.site, tuple(nodes), tuple(new), tuple(shares[node.name] for node in (*nodes, *new)))
+        placed = (*nodes, *new)
+        needs = tuple(shares[node.name] for node in placed)
+        times = 1
+        if option.nodes == 1:
+            times = max(1, min(count, packs(placed[0].shape if new else self.rooms[placed[0].name], needs[0])))
+        return Placement(option.site, tuple(nodes), tuple(new), needs, times)
 
-    def _candidates(self, ask: Ask, option: Option, part: Part) -> Iterator[tuple[Node, bool, Shape]]:
-        """(node, to be started?, share) for one part: what must be used, what is there, what is cheapest to add."""
-        fitting = [(of, need) for of, need in option.kinds if part.met_by(of.features)]
-        if ask.nodelist:
-            yield from (found for found in self._all(ask, fitting) if found[0].name in ask.nodelist)
-        yield from (found for found in self._all(ask, fitting) if found[0].name not in ask.nodelist)
+    def _candidates(self, ask: Ask, slot: Slot) -> Iterable[tuple[Node, bool, Shape]]:
+        """(node, to be started?, share) for one slot: what must be used, what is there, what is cheapest to add."""
+        found = self._all(ask, slot.kinds)
+        return sorted(found, key=lambda each: each[0].name not in ask.nodelist) if ask.nodelist else found
 
-    def _all(self, ask: Ask, fitting: list[tuple[Kind, Shape]]) -> Iterator[tuple[Node, bool, Shape]]:
+    def _all(self, ask: Ask, fitting: Sequence[tuple[Kind, Shape]]) -> Iterator[tuple[Node, bool, Shape]]:
         for of, need in fitting:
             for room, nodes in self.free.get(of, {}).items():
                 if room.fits(need) and (not ask.exclusive or room == of.shape):
-                    yield from ((node, False, need) for node in nodes if node.name not in ask.exclude)
-        for of, need in sorted(fitting, key=self._dearness):
-            yield from (
-                (node, True, need) for node in reversed(self.startable.get(of, [])) if node.name not in ask.exclude
-            )
+                    for name, node in nodes.items():
+                        if name not in ask.exclude:
+                            yield node, False, need
+        for of, need in sorted(fitting, key=self._dearness) if len(fitting) > 1 else fitting:
+            for name, node in self.startable.get(of, {}).items():
+                if name not in ask.exclude:
+                    yield node, True, need
 
     def _dearness(self, pair: tuple[Kind, Shape]) -> tuple[int, float]:
         pool = self.view.pools.get(pair[0].pool) if pair[0].pool else None
         return (-pool.priority, pool.price_hour) if pool else (0, 0.0)
 
-    def _left_on(self, node: Node, need: Shape) -> Shape:
-        for room, nodes in self.free.get(kind(node), {}).items():
-            if room.fits(need) and node in nodes:
-                return room
-        return node.free
-
     def _take(self, placement: Placement) -> None:
         for node, need in zip((*placement.nodes, *placement.new), placement.shares, strict=True):
             of = kind(node)
-            if node in placement.new:
-                self.startable[of].remove(node)
+            room = self.rooms.pop(node.name, None)
+            if room is None:  # it is to be started
+                room = node.shape
+                del self.startable[of][node.name]
                 if node.pool:
                     self.left[node.pool] -= 1
-                room = node.shape
             else:
-                room = self._left_on(node, need)
-                self.free[of][room].remove(node)
+                del self.free[of][room][node.name]
                 if not self.free[of][room]:
                     del self.free[of][room]
-            self._add(node, room.less(need, placement.times))
+            self._add(of, node, room.less(need, placement.times))
 
-    def _add(self, node: Node, room: Shape) -> None:
+    def _add(self, of: Kind, node: Node, room: Shape) -> None:
         if room.cpus > 0:
-            self.free.setdefault(kind(node), {}).setdefault(room, []).append(node)
+            self.free.setdefault(of, {}).setdefault(room, {})[node.name] = node
+            self.rooms[node.name] = room
 
 
 _Cost = tuple[bool, int, float, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """So many nodes of a job, and the kinds that may give them, each with the share the job takes of it."""
+
+    count: int
+    kinds: tuple[tuple[Kind, Shape], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +332,7 @@ class Option:
 
     site: SiteName
     nodes: int
-    parts: tuple[Part, ...]
-    kinds: tuple[tuple[Kind, Shape], ...]
-    """The kinds that may give a node, each with the share the job takes of it."""
+    slots: tuple[Slot, ...]
 
 
 def _options(ask: Ask, kinds: Iterable[Kind]) -> Iterator[Option]:
@@ -344,18 +349,24 @@ def _options(ask: Ask, kinds: Iterable[Kind]) -> Iterator[Option]:
                     fitting = tuple((of, need) for of in inside if (need := share(ask, number, of.shape)) is not None)
                     # Jobs of one node may share it, so each kind has its own price a job; a gang may mix kinds.
                     for kinds_used in [(one,) for one in fitting] if number == 1 else [fitting]:
-                        yield Option(site, number, _dealt(choice, number), kinds_used)
+                        yield Option(site, number, _dealt(choice, number, kinds_used))
 
 
 def _counted(choice: tuple[Part, ...]) -> int:
     return sum(part.count for part in choice)
 
 
-def _dealt(choice: tuple[Part, ...], nodes: int) -> tuple[Part, ...]:
-    """The parts with their counts filled in; the first open part takes what no count names, else the last part does."""
+def _dealt(choice: tuple[Part, ...], nodes: int, kinds: tuple[tuple[Kind, Shape], ...]) -> tuple[Slot, ...]:
+    """A slot for each part; the first open part takes what no count names, else the last part does."""
     spare = nodes - _counted(choice)
     open_at = next((at for at, part in enumerate(choice) if part.count == 0), len(choice) - 1)
-    return tuple(Part(part.count + (spare if at == open_at else 0), part.any_of) for at, part in enumerate(choice))
+    return tuple(
+        Slot(
+            part.count + (spare if at == open_at else 0),
+            tuple((of, need) for of, need in kinds if part.met_by(of.features)),
+        )
+        for at, part in enumerate(choice)
+    )
 
 
 def is_coming_or_up(node: Node) -> bool:
@@ -391,8 +402,8 @@ def never(ask: Ask, of: Mapping[Kind, int]) -> str:
     suited = [each for each in of if not refuses(ask, each)]
     short: dict[SiteName, tuple[int, int]] = {}
     for option in _options(ask, suited):
-        have = [sum(of[each] for each, _ in option.kinds if part.met_by(each.features)) for part in option.parts]
-        if all(there >= part.count for there, part in zip(have, option.parts, strict=True)):
+        have = [sum(of[each] for each, _ in slot.kinds) for slot in option.slots]
+        if all(there >= slot.count for there, slot in zip(have, option.slots, strict=True)):
             return ""
         short[option.site] = max(short.get(option.site, (0, 0)), (min(have), option.nodes))
     if short:
@@ -404,21 +415,24 @@ def never(ask: Ask, of: Mapping[Kind, int]) -> str:
     return "; ".join(f"{name} {why}" for name, why in reasons.items())
 
 
-def obstacles(view: Snapshot, ask: Ask) -> Iterator[str]:
+def spent(view: Snapshot) -> Mapping[PoolName, str]:
+    """For each pool: why no more of its nodes can be started now."""
+    up = Counter(node.pool for node in view.nodes.values() if node.power is not Power.GONE)
+    return {pool.name: f"{pool.name}: {_why_spent(view, pool, up[pool.name])}" for pool in view.pools.values()}
+
+
+def _why_spent(view: Snapshot, pool: Pool, up: int) -> str:
+    site = view.sites[pool.site]
+    if not site.reachable:
+        return f"{site.name} could not be read ({site.unseen})"
+    if closed := view.closed.get(pool.name):
+        return f"closed ({closed.result.value}: {closed.why})"
+    if up >= pool.most:
+        return f"all {pool.most} machines are in use"
+    return f"the {pool.most - up} more machines it may have go to jobs before it, or are too few"
+
+
+def obstacles(ask: Ask, of: Iterable[Kind], why_spent: Mapping[PoolName, str]) -> list[str]:
     """For each pool that suits the job: why no more of its nodes can be started now."""
-    seen: set[PoolName] = set()
-    for of in stock(view):
-        if of.pool is None or of.pool in seen or refuses(ask, of):
-            continue
-        seen.add(of.pool)
-        pool = view.pools[of.pool]
-        site = view.sites[pool.site]
-        up = sum(1 for node in view.nodes.values() if node.pool == of.pool and node.power is not Power.GONE)
-        if not site.reachable:
-            yield f"{pool.name}: {site.name} could not be read ({site.unseen})"
-        elif closed := view.closed.get(pool.name):
-            yield f"{pool.name}: closed ({closed.result.value}: {closed.why})"
-        elif up >= pool.most:
-            yield f"{pool.name}: all {pool.most} machines are in use"
-        else:
-            yield f"{pool.name}: the {pool.most - up} more machines it may have go to jobs before it, or are too few"
+    suited = dict.fromkeys(each.pool for each in of if each.pool and not refuses(ask, each))
+    return [why_spent[pool] for pool in suited]

@@ -118,7 +118,8 @@ class Journal(Protocol):
     def closed(self, now: float) -> Mapping[PoolName, Closure]:
         """Pools that are closed at `now`."""
 
-    def creations(self) -> Mapping[JobId, Creations]: ...
+    def creations(self, submitted: Mapping[JobId, float]) -> Mapping[JobId, Creations]:
+        """What was started for these jobs since they were submitted."""
 
     def starts(self, since: float) -> tuple[float, ...]:
         """When machines were started, one entry a machine, oldest first."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cmscale import fit
-from cmscale.model import GangId, Goal, Job, NodeName, Power, Snapshot, Want
+from cmscale.model import GangId, Goal, Job, NodeName, PoolName, Power, Snapshot, Want
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ def _tired(view: Snapshot, patience_s: float) -> frozenset[NodeName]:
     )
 
 
-def _where(view: Snapshot, pool_name: str | None) -> str:
-    pool = next((pool for pool in view.pools.values() if pool.name == pool_name), None)
+def _where(view: Snapshot, name: PoolName | None) -> str:
+    pool = view.pools.get(name) if name else None
     return f"; {pool.name} is the cheapest that fits, ${pool.price_hour:g} an hour" if pool else ""
 
 

@@ -306,9 +306,9 @@ class AwsSite:
         self._pools = pools
         self._session = _session(site, region, profile)
         self._errors = _errors()
-        self._client = self._connect(endpoint_url, attempts=3)
+        self._client = self._connect(endpoint_url, attempts=2, answer_s=20)
         # EC2 says "no capacity" with status 500, which the SDK would repeat, each time at the cost of a launch.
-        self._launcher = self._connect(endpoint_url, attempts=1)
+        self._launcher = self._connect(endpoint_url, attempts=1, answer_s=60)
 
     def list(self) -> tuple[Machine, ...]:
         """All machines that carry our cluster's tag and still exist. One whose node is "" has lost its other tags."""
@@ -349,12 +349,12 @@ class AwsSite:
 
     # --- connecting
 
-    def _connect(self, endpoint_url: str, attempts: int) -> EC2Client:
+    def _connect(self, endpoint_url: str, attempts: int, answer_s: float) -> EC2Client:
         from botocore.config import Config
 
         config = Config(
             connect_timeout=5,
-            read_timeout=60,
+            read_timeout=answer_s,
             retries={"mode": "standard", "total_max_attempts": attempts},
         )
         try:

@@ -33,10 +33,10 @@ def run_(config: Config, *, once: bool, only_observe: bool, verbose: bool, in_js
     """
     _log(verbose=verbose)
     system_clock = wiring.SystemClock()
+    system_clock.end_on_signals()
     with presence.only_daemon(config), wiring.journal(config) as journal:
         daemon = wiring.daemon(config, journal, system_clock, may_act=not only_observe)
         _refuse_what_cannot_work(daemon)
-        system_clock.end_on_signals()
         told = _Told(config, daemon, in_json=in_json)
         if once:
             look = tick(daemon)

@@ -25,31 +25,36 @@ from cmscale.model import (
     Want,
 )
 
+POOLS_TOLD = 3
+"""How many pools a job's comment goes into; `explain` names them all."""
+
 
 def job_notes(view: Snapshot, plan: Plan) -> tuple[Mapping[JobId, str], Mapping[JobId, str]]:
     """(why it can never be served, what is being done) for each job that more nodes would help."""
-    stock = fit.stock(view)
+    stock, spent = fit.stock(view), fit.spent(view)
     by_job = _goals_by_job(plan.goals)
     refusals = {refusal.goal.node: refusal.why for refusal in plan.refused}
-    verdicts: dict[Ask, str] = {}
-    crowded: dict[Ask, str] = {}
+    alike: dict[Ask, list[Job]] = defaultdict(list)
+    for job in view.jobs:
+        if job.pending and job.help is Help.NODES:
+            alike[job.ask].append(job)
     never: dict[JobId, str] = {}
     notes: dict[JobId, str] = {}
-    for job in view.jobs:
-        if not job.pending or job.help is not Help.NODES:
+    for ask, jobs in alike.items():
+        if verdict := fit.never(ask, stock):
+            never |= {job.id: verdict for job in jobs}
+            notes |= {job.id: f"no pool can ever serve this job: {verdict}" for job in jobs}
             continue
-        if job.ask not in verdicts:
-            verdicts[job.ask] = fit.never(job.ask, stock)
-        if verdicts[job.ask]:
-            never[job.id] = verdicts[job.ask]
-            notes[job.id] = f"no pool can ever serve this job: {verdicts[job.ask]}"
-        elif goals := by_job.get(job.id):
-            notes[job.id] = _progress(view, goals, refusals)
-        else:
-            if job.ask not in crowded:
-                crowded[job.ask] = "; ".join(fit.obstacles(view, job.ask))
-            notes[job.id] = f"waits for room: {crowded[job.ask]}" if crowded[job.ask] else "waits for nodes at home"
+        waiting = _waiting(fit.obstacles(ask, stock, spent))
+        for job in jobs:
+            notes[job.id] = _progress(view, by_job[job.id], refusals) if job.id in by_job else waiting
     return never, notes
+
+
+def _waiting(crowded: list[str]) -> str:
+    more = len(crowded) - POOLS_TOLD
+    told = crowded[:POOLS_TOLD] + ([f"{more} more pools likewise"] if more > 0 else [])
+    return f"waits for room: {'; '.join(told)}" if told else "waits for nodes at home"
 
 
 def comment(own: str, note: str) -> str:
@@ -116,14 +121,15 @@ def job_sentences(view: Snapshot, plan: Plan, job: Job) -> list[str]:
         return told
     if why := plan.never.get(job.id):
         return [*told, f"No pool can ever serve it: {why}."]
+    stock = fit.stock(view)
     goals = _goals_by_job(plan.goals).get(job.id, [])
     told += [_served(view, plan, goal) for goal in goals]
     if not goals:
         home = [node for node in view.nodes.values() if node.site == HOME and not fit.refuses(job.ask, fit.kind(node))]
         if home:
             told.append(f"{len(home)} nodes at home could hold it when they are free.")
-        told += [f"No node is started for it from {why}." for why in fit.obstacles(view, job.ask)]
-    for of in sorted(fit.stock(view), key=lambda each: each.name):
+        told += [f"No node is started for it from {why}." for why in fit.obstacles(job.ask, stock, fit.spent(view))]
+    for of in sorted(stock, key=lambda each: each.name):
         if why := fit.refuses(job.ask, of):
             told.append(f"{of.name[0].upper()}{of.name[1:]} {why}.")
     return told

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from cmscale.core import aftermath
 from cmscale.core.explain import comment
@@ -76,11 +77,7 @@ def act(view: Snapshot, plan: Plan, world: World) -> None:
     """Carry out the plan; its operations are in the journal already when the first call is made."""
     calls = operations(plan, view.now)
     world.journal.begin(calls)
-    with ThreadPoolExecutor(max_workers=CALLS_AT_ONCE) as threads:
-        done = [threads.submit(_perform, operation, world) for operation in calls]
-        done.append(threads.submit(_tell_slurm, view, plan, world))
-    for each in done:
-        each.result()
+    _at_once([partial(_tell_slurm, view, plan, world), *(partial(_perform, operation, world) for operation in calls)])
 
 
 def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] = ()) -> None:
@@ -89,6 +86,7 @@ def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] =
     An operation that stays open is left alone for as long as it has been open: after 1, 2, 4 ... up to 60 s.
     """
     now = world.clock.now()
+    again: list[Operation] = []
     for operation in world.journal.under_way():
         pool = world.pools.get(operation.pool)
         if pool is None:
@@ -100,9 +98,18 @@ def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] =
         elif operation.pool not in unseen and now >= memory.again.get(operation.id, 0):
             log.info("operation %s (%s) was not finished; taking it up", operation.id, operation.verb.value)
             memory.again[operation.id] = now + min(max(now - operation.began, 1.0), 60.0)
-            _perform(operation, world)
+            again.append(operation)
+    _at_once([partial(_perform, operation, world) for operation in again])
     open_still = {operation.id for operation in world.journal.under_way()}
     memory.again = {name: at for name, at in memory.again.items() if name in open_still}
+
+
+def _at_once(calls: Sequence[Callable[[], None]]) -> None:
+    """Make the calls side by side; returns when all have ended, and raises what the first that failed raised."""
+    with ThreadPoolExecutor(max_workers=CALLS_AT_ONCE) as threads:
+        done = [threads.submit(call) for call in calls]
+    for each in done:
+        each.result()
 
 
 def _perform(operation: Operation, world: World) -> None:

@@ -25,7 +25,6 @@ from sqlalchemy import (
     create_engine,
     delete,
     event,
-    func,
     insert,
     select,
     update,
@@ -199,15 +198,21 @@ class SqlJournal:
                 for row in db.execute(made)
             )
 
-    def creations(self) -> Mapping[JobId, Creations]:
+    def creations(self, submitted: Mapping[JobId, float]) -> Mapping[JobId, Creations]:
+        """What was started for these jobs since they were submitted: Slurm uses a job id again one day."""
         query = (
-            select(_items.c.job, func.count(), func.max(_items.c.need))
+            select(_items.c.job, _items.c.need, _operations.c.began)
             .join(_operations, _operations.c.id == _items.c.op)
             .where(_operations.c.verb == Verb.START.value, _items.c.job.is_not(None), _made())
-            .group_by(_items.c.job)
         )
+        counts: dict[JobId, Creations] = {}
         with self._engine.connect() as db:
-            return {JobId(job): Creations(count, need) for job, count, need in db.execute(query)}
+            for name, need, began in db.execute(query):
+                job = JobId(name)
+                if job in submitted and began >= submitted[job]:
+                    before = counts.get(job, Creations(0, 0))
+                    counts[job] = Creations(before.machines + 1, max(before.need, need))
+        return counts
 
     def starts(self, since: float) -> tuple[float, ...]:
         query = (

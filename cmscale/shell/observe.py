@@ -99,7 +99,7 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
         pools=world.pools,
         sites=MappingProxyType(sites),
         closed=MappingProxyType(dict(world.journal.closed(now))),
-        creations=MappingProxyType(dict(world.journal.creations())),
+        creations=MappingProxyType(dict(world.journal.creations({job.id: job.submit for job in jobs.items}))),
         starts=world.journal.starts(now - 3600),
         surplus=surplus,
         unseen=unseen,

@@ -62,7 +62,8 @@ def test_what_was_begun_is_there_after_a_restart(journal: SqlJournal, tmp_path: 
 def test_machines_count_as_created_when_made_or_perhaps_made_but_not_when_refused(journal: SqlJournal) -> None:
     journal.begin([start("op-1"), start("op-2", TWO, began=NOW + 5)])
     journal.finish(OpId("op-1"), {ONE: OK, TWO: Outcome(Result.CAPACITY)}, NOW)
-    assert journal.creations() == {"17": Creations(machines=2, need=2)}
+    assert journal.creations({JobId("17"): NOW - 60}) == {"17": Creations(machines=2, need=2)}
+    assert journal.creations({JobId("17"): NOW + 1}) == {"17": Creations(machines=1, need=2)}
     assert journal.starts(NOW - 1) == (NOW, NOW + 5)
     assert journal.starts(NOW) == (NOW + 5,)
 
