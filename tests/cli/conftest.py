@@ -6,14 +6,11 @@ import pytest
 
 from cmscale.lab.instances import Times
 from cmscale.lab.lab import Lab
-from cmscale.lab.slurm import find_missing
 from tests.cli.program import Program
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    if missing := find_missing():
-        pytest.skip(f"not installed: {', '.join(missing)}")
     times = Times(pending_s=0.1, stopping_s=0.1, ending_s=0.1)
     with Lab(tmp_path_factory.mktemp("lab"), boot_s=(0.2, 0.5), times=times) as one:
         yield one

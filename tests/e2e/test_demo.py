@@ -12,13 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cmscale.lab.slurm import find_missing
 from tests.e2e.daemon import PACKAGE, PROGRAM
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(find_missing()), reason="Slurm and munge are not installed"),
-]
+pytestmark = pytest.mark.slow
 
 LIMIT_S = 120
 

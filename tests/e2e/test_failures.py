@@ -15,7 +15,7 @@ from cmscale.lab.faults import Fault
 from cmscale.lab.instances import Times
 from cmscale.lab.lab import Lab
 from cmscale.lab.pools import LabPool
-from cmscale.lab.slurm import Home, find_missing
+from cmscale.lab.slurm import Home
 from tests.e2e.daemon import (
     ENDING_S,
     PACKAGE,
@@ -35,10 +35,7 @@ from tests.e2e.daemon import (
     under_way,
 )
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(find_missing()), reason="Slurm and munge are not installed"),
-]
+pytestmark = pytest.mark.slow
 
 T4 = LabPool("t4", "t4-[1-4]", 4, 15000, 0.5, "g4dn.xlarge", gpus=1, gpu_type="t4")
 CPU = LabPool("cpu", "cpu-[1-4]", 8, 15000, 0.34, "c5.2xlarge")

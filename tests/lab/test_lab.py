@@ -22,8 +22,6 @@ from cmscale.lab.processes import LabError, Running, alive, environment, everyth
 from cmscale.lab.slurm import Home, find_missing
 from cmscale.lab.supervisor import down, status, up
 
-pytestmark = pytest.mark.skipif(bool(find_missing()), reason="Slurm and munge are not installed")
-
 QUICK = Times(pending_s=0.1, stopping_s=0.1, ending_s=0.1)
 ONE_POOL = (LabPool("t4", "t4-[1-4]", 4, 15000, 0.5, "g4dn.xlarge", gpus=1, gpu_type="t4"),)
 
