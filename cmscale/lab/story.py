@@ -211,7 +211,7 @@ class Story:
                     "submitted": task.submitted,
                     "started": task.started,
                     "ended": task.ended,
-                    "nodes": task.nodes,
+                    "nodes": list(NodeSet(task.nodes)),
                 }
                 for task in self.tasks.values()
             ],

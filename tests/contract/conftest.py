@@ -71,8 +71,11 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         return AwsSite(next(_clusters), POOL.site, "us-east-1", pools, endpoint_url=lab.endpoint)
 
     def leave_room_for(machines: int) -> None:
-        there = sum(1 for each in lab.instances() if each["state"] not in {"terminated", "shutting-down"})
-        lab.control.set_capacity({_LAB_POOL.instance_type: there + machines})
+        def there() -> list[str]:
+            return [each["state"] for each in lab.instances() if each["state"] != "terminated"]
+
+        assert wait_until(lambda: "shutting-down" not in there(), 10)  # they take room until they are gone
+        lab.control.set_capacity({_LAB_POOL.instance_type: len(there()) + machines})
 
     provider = connect()
     yield Site(provider, connect(), leave_room_for, lambda holds: wait_until(holds, 10))

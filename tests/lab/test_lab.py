@@ -302,7 +302,8 @@ def test_an_ordinary_user_can_have_a_lab() -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(folder)}
     script = HOLD.replace("time.sleep(600)\n", "pass\n")
     try:
-        if subprocess.run([*become, sys.executable, "-c", "import cmscale.lab.lab"], env=env, cwd="/").returncode:
+        probe = "import subprocess, sys, cmscale.lab.lab; subprocess.run([sys.executable, '-c', ''], check=True)"
+        if subprocess.run([*become, sys.executable, "-c", probe], env=env, cwd="/", capture_output=True).returncode:
             pytest.skip("this Python is not for everyone")
         command = [*become, sys.executable, "-c", script, str(folder)]
         done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=60)
