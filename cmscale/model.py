@@ -197,6 +197,10 @@ class Pool:
     max: int = 0
     """The most machines at once; 0: as many as there are names."""
     keep: int = 0
+    keep_running: frozenset[NodeName] = frozenset()
+    """Nodes whose machines, once up, are not given back for being idle."""
+    billing_quantum_s: float = 0.0
+    """Machines are paid for in whole quanta, counted from their start; 0: by the second."""
     boot_s: float = 180.0
     """What a boot usually takes: the estimate users are shown."""
     boot_limit_s: float = 900.0

@@ -1,23 +1,38 @@
-"""Give back machines that nobody needs: idle for long enough, or never going to serve."""
+"""Give back machines that nobody needs: idle for long enough, or never going to serve.
+
+Where machines are paid for in whole quanta, an idle one is kept until the last call of the quantum that is paid for
+already: it costs nothing more until then, and a job may still come.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cmscale.model import Goal, NodeName, Power, Snapshot, Want
+from cmscale.model import Goal, Node, NodeName, Pool, Power, Snapshot, Want
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     idle_s: float = 300.0
     """How long a node may be idle, with no waiting job for it, before its machine is given back."""
+    last_call_s: float = 180.0
+    """How long before the end of a paid quantum a machine is given back: enough to drain, stop and tick in between."""
 
 
 def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) -> Iterator[Goal]:
     for node in view.nodes.values():
         if node.pool is None or node.name in claimed or node.power not in {Power.ON, Power.STARTING}:
             continue
+        pool = view.pools[node.pool]
         if node.sick and not node.busy:
             yield Goal(node.name, Want.GONE, node.sick)
-        elif node.idle_since is not None and view.now - node.idle_since >= settings.idle_s:
+        elif node.idle_since is not None and node.name not in pool.keep_running:
             idle_s = view.now - node.idle_since
-            yield Goal(node.name, Want.GONE, f"idle for {idle_s:.0f} s and no waiting job needs it")
+            if idle_s >= settings.idle_s and (node.drained or _last_call(view, node, pool, settings.last_call_s)):
+                yield Goal(node.name, Want.GONE, f"idle for {idle_s:.0f} s and no waiting job needs it")
+
+
+def _last_call(view: Snapshot, node: Node, pool: Pool, last_call_s: float) -> bool:
+    """True if the quantum that is paid for is about to end: (now - start) mod quantum, in its last stretch."""
+    if not pool.billing_quantum_s or node.up_since is None:
+        return True
+    return pool.billing_quantum_s - (view.now - node.up_since) % pool.billing_quantum_s <= last_call_s

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -306,9 +306,13 @@ class AwsSite:
         self._pools = pools
         self._session = _session(site, region, profile)
         self._errors = _errors()
-        self._client = self._connect(endpoint_url, attempts=2, answer_s=20)
+        self._endpoint_url = endpoint_url
+        self._client = self._connect(attempts=2, answer_s=20)
+
+    @cached_property
+    def _launcher(self) -> EC2Client:
         # EC2 says "no capacity" with status 500, which the SDK would repeat, each time at the cost of a launch.
-        self._launcher = self._connect(endpoint_url, attempts=1, answer_s=60)
+        return self._connect(attempts=1, answer_s=60)
 
     def list(self) -> tuple[Machine, ...]:
         """All machines that carry our cluster's tag and still exist. One whose node is "" has lost its other tags."""
@@ -349,7 +353,7 @@ class AwsSite:
 
     # --- connecting
 
-    def _connect(self, endpoint_url: str, attempts: int, answer_s: float) -> EC2Client:
+    def _connect(self, attempts: int, answer_s: float) -> EC2Client:
         from botocore.config import Config
 
         config = Config(
@@ -358,7 +362,7 @@ class AwsSite:
             retries={"mode": "standard", "total_max_attempts": attempts},
         )
         try:
-            return self._session.client("ec2", endpoint_url=endpoint_url or None, config=config)
+            return self._session.client("ec2", endpoint_url=self._endpoint_url or None, config=config)
         except ValueError as error:
             raise Misconfigured(f"site {self.site} cannot be reached: {self._errors.said(error)}") from error
 

@@ -89,6 +89,10 @@ def hostlist(value: object) -> tuple[NodeName, ...]:
     return names
 
 
+def _names_if_any(value: object) -> tuple[NodeName, ...]:
+    return hostlist(value) if value else ()
+
+
 def _nodes(text: str) -> Any:
     return NodeSet(text, resolver=RESOLVER_NOGROUP)
 
@@ -267,6 +271,13 @@ def _type_of_some(gpu_type: str, info: ValidationInfo) -> str:
     return gpu_type
 
 
+def _own_names(names: tuple[NodeName, ...], info: ValidationInfo) -> tuple[NodeName, ...]:
+    for name in names:
+        if name not in info.data.get("nodes", names):
+            raise ValueError(f'"{name}" is not among the names in nodes; {nearest(name, info.data["nodes"])}')
+    return names
+
+
 class PoolTable(Table):
     site: Annotated[str, AfterValidator(_known_site)]
     nodes: NodeNames
@@ -283,6 +294,8 @@ class PoolTable(Table):
     priority: int = 0
     max: Annotated[int, Field(ge=0), AfterValidator(_at_most_names)] = 0
     keep: Annotated[int, Field(ge=0), AfterValidator(_at_most_names), AfterValidator(_at_most_max)] = 0
+    keep_running: Annotated[tuple[NodeName, ...], BeforeValidator(_names_if_any), AfterValidator(_own_names)] = ()
+    billing_quantum: Duration = 0.0
     boot: Some = 180.0
     boot_limit: Some = 900.0
     aws: AwsSettings
@@ -418,6 +431,8 @@ def _pool(name: str, table: PoolTable) -> PoolSettings:
         priority=table.priority,
         max=table.max,
         keep=table.keep,
+        keep_running=frozenset(table.keep_running),
+        billing_quantum_s=table.billing_quantum,
         boot_s=table.boot,
         boot_limit_s=table.boot_limit,
     )

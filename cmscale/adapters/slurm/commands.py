@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -69,11 +70,15 @@ class SlurmCommands:
     # --- reading ---
 
     def jobs(self) -> Reading[Job]:
+        with ThreadPoolExecutor(max_workers=2) as beside:
+            excluded, settings = beside.submit(self._excluded), beside.submit(self._settings)
+            rows = self._rows("squeue", ("-h", "-a", "--local"), records.SQUEUE_FIELDS)
+        return records.jobs(rows, excluded.result(), time.time(), records.counting(settings.result()))
+
+    def _excluded(self) -> dict[str, str]:
         # squeue -O has no field for excluded nodes before 24.05, squeue -o has none for the resources.
         listed = self._ask("squeue", "-h", "-a", "--local", "-t", "PENDING", "-o", f"%A{_SEPARATOR}%x")
-        exclude = dict(line.split(_SEPARATOR, 1) for line in listed.splitlines() if _SEPARATOR in line)
-        rows = self._rows("squeue", ("-h", "-a", "--local"), records.SQUEUE_FIELDS)
-        return records.jobs(rows, exclude, time.time(), records.counting(self._settings()))
+        return dict(line.split(_SEPARATOR, 1) for line in listed.splitlines() if _SEPARATOR in line)
 
     def nodes(self) -> Reading[NodeRecord]:
         return records.nodes(self._rows("sinfo", ("-h", "-a", "-N", "--local"), records.SINFO_FIELDS))
