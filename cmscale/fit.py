@@ -382,7 +382,7 @@ def is_startable(view: Snapshot, node: Node) -> bool:
         node.pool is not None
         and node.power in {Power.GONE, Power.OFF}
         and node.op is None
-        and node.pool not in view.closed
+        and not view.shut(view.pools[node.pool])
         and view.sites[node.site].reachable
         and not node.held_by_human
     )
@@ -425,7 +425,7 @@ def _why_spent(view: Snapshot, pool: Pool, up: int) -> str:
     site = view.sites[pool.site]
     if not site.reachable:
         return f"{site.name} could not be read ({site.unseen})"
-    if closed := view.closed.get(pool.name):
+    if closed := view.shut(pool):
         return f"closed ({closed.result.value}: {closed.why})"
     if up >= pool.most:
         return f"all {pool.most} machines are in use"

@@ -345,6 +345,8 @@ class Result(Enum):
     BAD_REQUEST = "bad-request"
     GONE = "gone"
     TRANSIENT = "transient"
+    BOOT = "boot"
+    """The machine was made and never joined Slurm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,11 +362,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """A pool from which nothing is started until a time, and why."""
+    """What a pool's refusals have come to. Closed until a time; after it half-open: one try at a time, until one ends
+    well and the closure is forgotten. A throttle closes nothing: it slows all launches of its site down."""
 
     until: float
+    """0: refusals are only counted yet."""
     result: Result
     why: str
+    strikes: int = 1
+    """How many refusals of this kind came one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +401,29 @@ class Snapshot:
     """Why Slurm could not be read; empty if it was."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each record that could not be read."""
+
+    def shut(self, pool: Pool) -> Closure | None:
+        """Why nothing is started from a pool now: its own closure, or credentials that its site refuses."""
+        own = self.closed.get(pool.name)
+        if own and own.result is not Result.THROTTLED and self.now < own.until:
+            return own
+        return self._at_site(pool.site, Result.AUTH)
+
+    def slowed(self, site: SiteName) -> Closure | None:
+        """The throttle that makes a site's launches wait."""
+        return self._at_site(site, Result.THROTTLED)
+
+    def half_open(self, pool: Pool) -> Closure | None:
+        """The closure whose time is over, but which no good end has lifted yet."""
+        own = self.closed.get(pool.name)
+        return own if own and 0 < own.until <= self.now else None
+
+    def _at_site(self, site: SiteName, result: Result) -> Closure | None:
+        for name, closure in self.closed.items():
+            of = self.pools.get(name)
+            if closure.result is result and self.now < closure.until and of and of.site == site:
+                return closure
+        return None
 
 
 # --- wishes and decisions --------------------------------------------------------------------------------------------

@@ -113,10 +113,10 @@ class Journal(Protocol):
 
     def idle(self) -> Mapping[NodeName, float]: ...
 
-    def close(self, pool: PoolName, closure: Closure) -> None: ...
+    def close(self, pool: PoolName, closure: Closure | None) -> None:
+        """Remember what stands against a pool; None: nothing."""
 
-    def closed(self, now: float) -> Mapping[PoolName, Closure]:
-        """Pools that are closed at `now`."""
+    def closed(self) -> Mapping[PoolName, Closure]: ...
 
     def creations(self, submitted: Mapping[JobId, float]) -> Mapping[JobId, Creations]:
         """What was started for these jobs since they were submitted."""

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from cmscale.adapters.slurm.hostlist import fold
 from cmscale.core.explain import decision
-from cmscale.model import Action, Help, Job, Node, Plan, Power, Refusal, Snapshot, Verb
+from cmscale.model import Action, Help, Job, Node, Plan, Pool, Power, Refusal, Snapshot, Verb
 
 
 def as_json(value: Any) -> str:
@@ -178,7 +178,7 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
             "stopping": _count(view, pool.name, Power.STOPPING),
             "most": pool.most,
             "price_hour": pool.price_hour,
-            "closed": view.closed[pool.name].why if pool.name in view.closed else "",
+            "closed": _closed(view, pool),
         }
         for pool in view.pools.values()
     ]
@@ -199,6 +199,16 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
         "unseen": unseen(view),
         "unreadable": view.unreadable,
     }
+
+
+def _closed(view: Snapshot, pool: Pool) -> str:
+    if closed := view.shut(pool):
+        return f"for {_span(closed.until - view.now)} more ({closed.result.value}: {closed.why})"
+    if slowed := view.slowed(pool.site):
+        return f"no; the site asked for fewer calls, the next launch is in {slowed.until - view.now:.0f} s"
+    if half_open := view.half_open(pool):
+        return f"half-open, tried with one machine ({half_open.result.value}: {half_open.why})"
+    return ""
 
 
 def _count(view: Snapshot, pool: str, power: Power) -> int:

@@ -1,32 +1,62 @@
 """What does the outcome of a call mean for the ticks to come?
 
-Nothing is retried blindly: a refusal closes the pool for a time that fits its cause. A throttle is not a lack of
-capacity and passes in seconds; a quota or a wrong image stays until somebody changes it.
+Nothing is retried blindly. Each cause has a memory of its own: missing capacity closes one pool (one type in one zone
+and market) for minutes; a quota, a wrong image or request until somebody is likely to have changed it; refused
+credentials stop the launches of their site; a throttle closes nothing and makes the site's next launch wait. What
+fails again rests twice as long; what was closed is tried with one machine before it is open again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from cmscale.model import Closure, NodeName, Outcome, Result
 
-CLOSED_FOR_S: Mapping[Result, float] = {
-    Result.CAPACITY: 180,  # Karpenter's grain for one offering; short enough to notice capacity that returns
-    Result.QUOTA: 600,
-    Result.THROTTLED: 15,  # RunInstances refills 2 a second: 30 machines' worth
-    Result.AUTH: 60,
-    Result.IMAGE: 600,
-    Result.BAD_REQUEST: 600,
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How long a pool is left alone: at first, at most, and from which refusal in a row on."""
+
+    first_s: float
+    most_s: float
+    from_strike: int = 1
+
+
+RESTS: Mapping[Result, Rest] = {
+    Result.CAPACITY: Rest(180, 1800),  # Karpenter's grain for one offering; short enough to notice its return
+    Result.QUOTA: Rest(600, 3600),
+    Result.THROTTLED: Rest(2, 60),  # RunInstances refills 2 a second
+    Result.AUTH: Rest(30, 600),
+    Result.IMAGE: Rest(600, 3600),
+    Result.BAD_REQUEST: Rest(600, 3600),
+    Result.BOOT: Rest(300, 3600, from_strike=2),  # one machine may fail by chance
 }
 
 
-def closure(outcomes: Mapping[NodeName, Outcome], now: float) -> Closure | None:
-    """For how long nothing more is started from a pool that answered this; None if it did not refuse."""
-    refusals = [outcome for outcome in outcomes.values() if outcome.result in CLOSED_FOR_S]
+def after_launch(before: Closure | None, outcomes: Mapping[NodeName, Outcome], now: float) -> Closure | None:
+    """What is to be remembered of a pool after a launch; None if nothing stands against it."""
+    refusals = [outcome for outcome in outcomes.values() if outcome.result in RESTS]
+    made = any(outcome.ok for outcome in outcomes.values())
     if not refusals:
-        return None
-    worst = max(refusals, key=lambda outcome: CLOSED_FOR_S[outcome.result])
-    return Closure(now + CLOSED_FOR_S[worst.result], worst.result, worst.detail)
+        # That machines are made says nothing about whether they will join.
+        return None if made and before and before.result is not Result.BOOT else before
+    worst = max(refusals, key=lambda outcome: RESTS[outcome.result].first_s)
+    return _struck(None if made else before, worst.result, worst.detail, now)
+
+
+def after_failed_boot(before: Closure | None, why: str, now: float) -> Closure:
+    """What is to be remembered of a pool whose machine never joined."""
+    return _struck(before, Result.BOOT, why, now)
+
+
+def _struck(before: Closure | None, result: Result, why: str, now: float) -> Closure:
+    strikes = before.strikes + 1 if before and before.result is result else 1
+    rest = RESTS[result]
+    if strikes < rest.from_strike:
+        return Closure(0.0, result, why, strikes)
+    doubled = min(rest.first_s * 2 ** (strikes - rest.from_strike), rest.most_s)
+    return Closure(now + doubled, result, why, strikes)
 
 
 def settled(outcomes: Mapping[NodeName, Outcome]) -> bool:

@@ -6,7 +6,6 @@ and the limits: it reads no clock and touches nothing, so a plan can be explaine
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -53,8 +52,7 @@ def decide(view: Snapshot, policies: Sequence[Policy], limits: Limits) -> Plan:
         # A gang's nodes are handed over together: Slurm would give the first ones to smaller jobs behind it.
         and not (following.verb is Verb.RESUME and goal.gang in incomplete)
     ]
-    machines = Counter(node.pool for node in view.nodes.values() if node.pool and node.power is not Power.GONE)
-    admitted, refused = admit(proposals, Bench(view, limits, failed, machines))
+    admitted, refused = admit(proposals, Bench.of(view, limits, failed))
     actions = (*_ordered(view, admitted), *_upkeep(view, wished), *_surplus(view))
     plan = Plan(view.tick, view.now, actions, goals, tuple(refused), failed)
     never, notes = explain.job_notes(view, plan)

@@ -7,7 +7,7 @@ Guards run in the order of `GUARDS`; the first reason stands. They know what has
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cmscale.core.steps import Step
@@ -19,6 +19,7 @@ from cmscale.model import (
     Limits,
     Node,
     PolicyFailure,
+    Pool,
     PoolName,
     Power,
     Refusal,
@@ -35,6 +36,11 @@ class Proposal:
     node: Node
     step: Step
 
+    @property
+    def together(self) -> str:
+        """What it stands or falls with: its gang, or itself alone."""
+        return self.goal.gang or self.node.name
+
 
 @dataclass(slots=True)
 class Tally:
@@ -43,15 +49,18 @@ class Tally:
     starts: int = 0
     by_pool: Counter[PoolName] = field(default_factory=Counter)
     by_job: Counter[JobId] = field(default_factory=Counter)
+    tries: dict[PoolName, str] = field(default_factory=dict)
+    """What was started first from each pool."""
 
     def copy(self) -> Tally:
-        return Tally(self.starts, self.by_pool.copy(), self.by_job.copy())
+        return Tally(self.starts, self.by_pool.copy(), self.by_job.copy(), self.tries.copy())
 
     def count(self, proposal: Proposal) -> None:
         if proposal.step.verb is Verb.START:
             self.starts += 1
             if proposal.node.pool:
                 self.by_pool[proposal.node.pool] += 1
+                self.tries.setdefault(proposal.node.pool, proposal.together)
             if proposal.goal.job:
                 self.by_job[proposal.goal.job] += 1
 
@@ -64,6 +73,28 @@ class Bench:
     limits: Limits
     failed: tuple[PolicyFailure, ...]
     machines: Counter[PoolName]
+    booting: Counter[PoolName]
+    failing: Mapping[PoolName, Node]
+    """A node of each pool whose machine never joined and is still there."""
+
+    @classmethod
+    def of(cls, view: Snapshot, limits: Limits, failed: tuple[PolicyFailure, ...]) -> Bench:
+        ours = [(node.pool, node) for node in view.nodes.values() if node.pool]
+        booting = [(name, node) for name, node in ours if node.power is Power.STARTING]
+        return cls(
+            view,
+            limits,
+            failed,
+            machines=Counter(name for name, node in ours if node.power is not Power.GONE),
+            booting=Counter(name for name, _ in booting),
+            failing={name: node for name, node in booting if node.sick},
+        )
+
+    def starting(self, proposal: Proposal) -> Pool | None:
+        """The pool from which the proposal starts a machine; None if it starts none."""
+        if proposal.step.verb is not Verb.START or proposal.node.pool is None:
+            return None
+        return self.view.pools.get(proposal.node.pool)
 
 
 Guard = Callable[[Proposal, Bench, Tally], str]
@@ -82,11 +113,36 @@ def no_operation_under_way(proposal: Proposal, _: Bench, __: Tally) -> str:
 
 def pool_open(proposal: Proposal, bench: Bench, _: Tally) -> str:
     """Nothing is started from a pool that has just refused."""
-    closed = bench.view.closed.get(proposal.node.pool) if proposal.node.pool else None
-    if proposal.step.verb is Verb.START and closed:
+    pool = bench.starting(proposal)
+    if pool and (closed := bench.view.shut(pool)):
         left_s = max(closed.until - bench.view.now, 0)
-        return f"{proposal.node.pool} is closed for another {left_s:.0f} s ({closed.result.value}: {closed.why})"
+        return f"{pool.name} is closed for another {left_s:.0f} s ({closed.result.value}: {closed.why})"
     return ""
+
+
+def not_throttled(proposal: Proposal, bench: Bench, _: Tally) -> str:
+    """A site that asked us to slow down is given the time."""
+    pool = bench.starting(proposal)
+    if pool and (slowed := bench.view.slowed(pool.site)):
+        return f"{pool.site} asked for fewer calls; the next launch is in {slowed.until - bench.view.now:.0f} s"
+    return ""
+
+
+def one_try_at_a_time(proposal: Proposal, bench: Bench, tally: Tally) -> str:
+    """A pool that was closed is open again only after one machine, or one gang, has come well."""
+    pool = bench.starting(proposal)
+    if pool is None or not (closed := bench.view.half_open(pool)):
+        return ""
+    if tally.tries.get(pool.name, proposal.together) == proposal.together and not bench.booting[pool.name]:
+        return ""
+    return f"{pool.name} is tried with one machine first, for it was closed ({closed.result.value}: {closed.why})"
+
+
+def failed_boots_first(proposal: Proposal, bench: Bench, _: Tally) -> str:
+    """While a machine is given up that never joined, its pool waits: whether it is closed stands in the next tick."""
+    pool = bench.starting(proposal)
+    sick = bench.failing.get(pool.name) if pool else None
+    return f"{sick.name} is given up first: {sick.sick}" if sick else ""
 
 
 def start_rate(proposal: Proposal, bench: Bench, tally: Tally) -> str:
@@ -133,8 +189,8 @@ def creations_per_job(proposal: Proposal, bench: Bench, tally: Tally) -> str:
 
 def pool_maximum(proposal: Proposal, bench: Bench, tally: Tally) -> str:
     """No pool has more machines than its maximum."""
-    pool = bench.view.pools.get(proposal.node.pool) if proposal.node.pool else None
-    if proposal.step.verb is not Verb.START or proposal.node.power is not Power.GONE or pool is None:
+    pool = bench.starting(proposal)
+    if pool is None or proposal.node.power is not Power.GONE:
         return ""
     have = bench.machines[pool.name] + tally.by_pool[pool.name]
     return f"{pool.name} has all the {pool.most} machines it may have" if have >= pool.most else ""
@@ -161,6 +217,9 @@ GUARDS: tuple[Guard, ...] = (
     site_seen,
     no_operation_under_way,
     pool_open,
+    not_throttled,
+    one_try_at_a_time,
+    failed_boots_first,
     start_rate,
     creations_per_hour,
     creations_per_job,
@@ -203,7 +262,7 @@ def _look(together: list[Proposal], bench: Bench, tally: Tally) -> tuple[Tally, 
 
 
 def _gangs(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
-    together: dict[object, list[Proposal]] = {}
+    together: dict[str, list[Proposal]] = {}
     for proposal in proposals:
-        together.setdefault(proposal.goal.gang or object(), []).append(proposal)
+        together.setdefault(proposal.together, []).append(proposal)
     return list(together.values())

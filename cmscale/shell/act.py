@@ -29,6 +29,7 @@ from cmscale.model import (
     Outcome,
     Plan,
     PoolName,
+    Power,
     Result,
     Snapshot,
     Verb,
@@ -77,7 +78,26 @@ def act(view: Snapshot, plan: Plan, world: World) -> None:
     """Carry out the plan; its operations are in the journal already when the first call is made."""
     calls = operations(plan, view.now)
     world.journal.begin(calls)
+    _learn_from_boots(view, plan, world)
     _at_once([partial(_tell_slurm, view, plan, world), *(partial(_perform, operation, world) for operation in calls)])
+
+
+def _learn_from_boots(view: Snapshot, plan: Plan, world: World) -> None:
+    """A machine given up before it joined counts against its pool; one that joined speaks for it."""
+    closed = dict(view.closed)
+    for action in plan.actions:
+        node = view.nodes[action.node]
+        if node.pool and action.verb is Verb.DELETE and node.sick and node.power is Power.STARTING:
+            before = closed.get(node.pool)
+            if before and before.why == node.sick:
+                continue  # the same machine, whose deletion has to be asked for again
+            closed[node.pool] = aftermath.after_failed_boot(before, node.sick, view.now)
+            world.journal.close(node.pool, closed[node.pool])
+        elif (
+            node.pool and action.verb is Verb.RESUME and node.pool in closed and closed[node.pool].result is Result.BOOT
+        ):
+            del closed[node.pool]
+            world.journal.close(node.pool, None)
 
 
 def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] = ()) -> None:
@@ -119,8 +139,11 @@ def _perform(operation: Operation, world: World) -> None:
     for node, outcome in outcomes.items():
         level = logging.INFO if outcome.ok else logging.WARNING
         log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
-    if operation.verb is Verb.START and (closure := aftermath.closure(outcomes, now)):
-        world.journal.close(operation.pool, closure)
+    if operation.verb is Verb.START:
+        before = world.journal.closed().get(operation.pool)
+        after = aftermath.after_launch(before, outcomes, now)
+        if after != before:
+            world.journal.close(operation.pool, after)
     if operation.verb is not Verb.START or aftermath.settled(outcomes):
         world.journal.finish(operation.id, outcomes, world.clock.now())
 

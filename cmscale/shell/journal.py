@@ -87,6 +87,7 @@ _closures = Table(
     Column("until", Float, nullable=False),
     Column("result", String, nullable=False),
     Column("why", String, nullable=False),
+    Column("strikes", Integer, nullable=False),
 )
 _plans = Table(
     "plans",
@@ -237,16 +238,17 @@ class SqlJournal:
         with self._engine.connect() as db:
             return {NodeName(row.node): row.since for row in db.execute(select(_idle))}
 
-    def close(self, pool: PoolName, closure: Closure) -> None:
-        values = {"until": closure.until, "result": closure.result.value, "why": closure.why}
-        statement = upsert(_closures).values(pool=pool, **values)
+    def close(self, pool: PoolName, closure: Closure | None) -> None:
         with self._engine.begin() as db:
-            db.execute(statement.on_conflict_do_update(index_elements=["pool"], set_=values))
+            db.execute(delete(_closures).where(_closures.c.pool == pool))
+            if closure:
+                values = {"until": closure.until, "result": closure.result.value, "why": closure.why}
+                db.execute(insert(_closures).values(pool=pool, strikes=closure.strikes, **values))
 
-    def closed(self, now: float) -> Mapping[PoolName, Closure]:
+    def closed(self) -> Mapping[PoolName, Closure]:
         with self._engine.connect() as db:
-            rows = db.execute(select(_closures).where(_closures.c.until > now))
-            return {PoolName(row.pool): Closure(row.until, Result(row.result), row.why) for row in rows}
+            rows = db.execute(select(_closures))
+            return {PoolName(row.pool): Closure(row.until, Result(row.result), row.why, row.strikes) for row in rows}
 
     # --- past decisions
 

@@ -98,7 +98,7 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
         nodes=MappingProxyType(nodes),
         pools=world.pools,
         sites=MappingProxyType(sites),
-        closed=MappingProxyType(dict(world.journal.closed(now))),
+        closed=MappingProxyType(dict(world.journal.closed())),
         creations=MappingProxyType(dict(world.journal.creations({job.id: job.submit for job in jobs.items}))),
         starts=world.journal.starts(now - 3600),
         surplus=surplus,

@@ -57,6 +57,8 @@ class Cloud:
     ending_s: float = 10.0
     capacity: int = 10**9
     unseen: str = ""
+    never_boot: str = ""
+    """Machines of nodes whose name begins so never come up."""
     refusal: Outcome | None = None
     """What every start answers, if set."""
     made: dict[str, dict[NodeName, MachineId]] = field(default_factory=dict)
@@ -121,6 +123,7 @@ class Cloud:
             machine.node: machine
             for machine in map(self._aged, self.machines.values())
             if machine.state is MachineState.RUNNING
+            and not (self.never_boot and machine.node.startswith(self.never_boot))
         }
 
 

@@ -40,8 +40,7 @@ def proposal(of: Node, wish: Goal) -> Proposal:
 
 
 def bench(seen: Snapshot, **changes: object) -> Bench:
-    plain = Bench(seen, Limits(), (), Counter())
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(Bench.of(seen, Limits(), ()), **changes)  # type: ignore[arg-type]
 
 
 def refused_by(seen: Snapshot, proposed: Proposal, **changes: object) -> list[str]:
@@ -68,6 +67,43 @@ def test_nothing_is_started_from_a_closed_pool_but_its_nodes_may_still_be_given_
     closed = view(closed=MappingProxyType({PoolName("t4"): Closure(NOW + 60, Result.CAPACITY, "none left")}))
     assert refused_by(closed, proposal(node(), UP)) == ["pool_open"]
     assert refused_by(closed, proposal(IDLE_NODE, GONE)) == []
+
+
+def closed_by(result: Result, until: float) -> Snapshot:
+    closed = {PoolName("t4"): Closure(until, result, "so said EC2")}
+    return view([pool(), pool("other")], closed=MappingProxyType(closed))
+
+
+def test_refused_credentials_stop_all_launches_of_their_site() -> None:
+    other = proposal(node("other-1", of=pool("other")), goal("other-1"))
+    assert refused_by(closed_by(Result.AUTH, NOW + 60), other) == ["pool_open"]
+    assert refused_by(closed_by(Result.CAPACITY, NOW + 60), other) == []
+
+
+def test_a_throttle_makes_all_launches_of_its_site_wait_a_moment() -> None:
+    other = proposal(node("other-1", of=pool("other")), goal("other-1"))
+    assert refused_by(closed_by(Result.THROTTLED, NOW + 4), other) == ["not_throttled"]
+    assert refused_by(closed_by(Result.THROTTLED, NOW), other) == []
+
+
+def test_a_pool_that_was_closed_is_tried_with_one_machine_or_one_gang_first() -> None:
+    half_open = closed_by(Result.CAPACITY, NOW - 1)
+    singles = [proposal(node(name), goal(name)) for name in ("t4-1", "t4-2")]
+    admitted, refused = admit(singles, bench(half_open))
+    assert [each.node.name for each in admitted] == ["t4-1"]
+    assert [refusal.guard for refusal in refused] == ["one_try_at_a_time"]
+    gang = [proposal(node(name), goal(name, gang=GangId("g"))) for name in ("t4-1", "t4-2")]
+    assert len(admit(gang, bench(half_open))[0]) == 2
+    assert admit(gang, bench(half_open, booting=Counter({"t4": 1})))[0] == []
+
+
+def test_while_a_machine_that_never_joined_is_given_up_its_pool_waits() -> None:
+    stuck = node("t4-1", Power.STARTING, sick="has not joined")
+    assert refused_by(view(nodes=[stuck]), proposal(node("t4-2"), goal("t4-2"))) == ["failed_boots_first"]
+
+
+def test_refusals_that_are_only_counted_yet_stop_nothing() -> None:
+    assert refused_by(closed_by(Result.BOOT, 0.0), proposal(node(), UP)) == []
 
 
 def test_starts_are_limited_by_minute_and_by_hour() -> None:

@@ -80,6 +80,7 @@ class Cluster:
         self.cloud = Cloud(EAST, self.clock)
         self.slurm = Slurm.declaring(self.pools, self.clock, [self.cloud])
         self.fuse = [0]
+        self.began = self.clock.now()
         self.daemon = self.start()
 
     def start(self) -> Daemon:

@@ -84,11 +84,16 @@ def test_idle_nodes_are_remembered_and_forgotten(journal: SqlJournal) -> None:
     assert journal.idle() == {TWO: NOW + 1}
 
 
-def test_a_closed_pool_opens_when_its_time_is_over(journal: SqlJournal) -> None:
+def test_what_stands_against_a_pool_is_remembered_over_a_restart_until_it_is_lifted(
+    journal: SqlJournal, tmp_path: Path
+) -> None:
     journal.close(T4, Closure(NOW + 10, Result.CAPACITY, "none left"))
-    journal.close(T4, Closure(NOW + 20, Result.QUOTA, "limit"))
-    assert journal.closed(NOW + 15) == {T4: Closure(NOW + 20, Result.QUOTA, "limit")}
-    assert journal.closed(NOW + 20) == {}
+    journal.close(T4, Closure(NOW + 20, Result.QUOTA, "limit", strikes=2))
+    again = SqlJournal(tmp_path / "state" / "journal.db")
+    assert again.closed() == {T4: Closure(NOW + 20, Result.QUOTA, "limit", strikes=2)}
+    again.close(T4, None)
+    assert journal.closed() == {}
+    again.dispose()
 
 
 def test_a_plan_is_kept_once_while_it_says_the_same(journal: SqlJournal) -> None:

@@ -108,6 +108,39 @@ def test_a_pool_without_capacity_is_left_alone_for_a_while_and_the_job_is_told(c
     cluster.run_until(lambda: cluster.finished)
 
 
+def test_a_pool_that_was_closed_is_tried_with_one_machine_and_opens_when_that_comes(cluster: Cluster) -> None:
+    cluster.cloud.refusal = Outcome(Result.CAPACITY, "InsufficientInstanceCapacity")
+    cluster.slurm.submit(1, ask(), count=4, run_s=10)
+    cluster.tick(60)
+    cluster.daemon = cluster.start()  # the memory is the journal's, not the process's
+    cluster.cloud.refusal = None
+    cluster.run_until(lambda: bool(cluster.cloud.machines))
+    assert len(cluster.cloud.machines) == 1
+    assert cluster.clock.now() - cluster.began > 180
+    cluster.tick(2)
+    assert len(cluster.cloud.machines) == 4
+
+
+def test_a_throttle_closes_nothing_and_slows_the_next_launch(cluster: Cluster) -> None:
+    cluster.cloud.refusal = Outcome(Result.THROTTLED, "RequestLimitExceeded")
+    job = cluster.slurm.submit(1, ask())
+    cluster.tick(10)
+    assert 2 <= len(cluster.starts) <= 3
+    assert "asked for fewer calls" in cluster.slurm.queue[job].comment
+    cluster.cloud.refusal = None
+    cluster.run_until(lambda: cluster.finished, limit=200)
+
+
+def test_when_machines_of_one_pool_never_join_the_next_pool_is_tried(tmp_path: Path) -> None:
+    pools = [pool("bad", 4, boot_limit_s=100, price_hour=0.1), pool("good", 4, boot_limit_s=100, price_hour=0.9)]
+    cluster = Cluster(tmp_path / "j.db", pools=pools)
+    cluster.cloud.never_boot = "bad"
+    job = cluster.slurm.submit(1, ask())
+    cluster.run_until(lambda: job in cluster.slurm.done, limit=1000)
+    assert cluster.slurm.done[job] == ("good-1",)
+    assert [call.split()[2] for call in cluster.starts] == ["bad-1", "bad-2", "good-1"]
+
+
 def test_a_call_of_unknown_effect_is_made_again_under_the_same_operation(cluster: Cluster) -> None:
     cluster.cloud.refusal = Outcome(Result.TRANSIENT, "connection reset")
     cluster.slurm.submit(1, ask())
