@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from cmscale.cli import daemon, looks, setting_up, trying
+from cmscale.cli import daemon, looks, policies, setting_up, trying
 from cmscale.cli.shared import config_option, fail
 from cmscale.ports import Unavailable
 from cmscale.shell.config import ConfigError
@@ -36,6 +36,7 @@ for command in (
     looks.explain_,
     setting_up.check,
     setting_up.slurm_conf,
+    policies.policies_,
     trying.lab,
     trying.demo,
 ):

@@ -57,6 +57,15 @@ def duration(value: object) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
+def as_duration(seconds: float) -> str:
+    """The shortest text that `duration` reads as so many seconds: "5m" for 300."""
+    for unit, length in reversed(_UNITS.items()):
+        count = round(seconds / length, 6)
+        if count >= 1 and count.is_integer():
+            return f"{count:.0f}{unit}"
+    return f"{seconds:f}".rstrip("0").rstrip(".") + "s"
+
+
 def shown(value: object) -> str:
     """A value as the file would write it, cut to a readable length."""
     text = json.dumps(value, default=str, ensure_ascii=False)
@@ -136,7 +145,8 @@ def _none_if_empty(value: object) -> object:
 
 # Slurm splits lists of features, partitions and nodes at other signs than these.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
-PolicyName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
+POLICY_NAME = r"^[a-z_][a-z0-9_]*$"
+PolicyName = Annotated[str, Field(pattern=POLICY_NAME)]
 NodeNames = Annotated[tuple[NodeName, ...], BeforeValidator(hostlist)]
 Duration = Annotated[float, BeforeValidator(duration)]
 Some = Annotated[Duration, Field(gt=0)]

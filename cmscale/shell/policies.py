@@ -25,7 +25,7 @@ from types import CodeType, ModuleType
 from typing import Any, get_type_hints
 
 from cmscale.model import Goal, NodeName, Snapshot
-from cmscale.shell.config import ConfigError, duration, nearest, shown
+from cmscale.shell.config import ConfigError, as_duration, duration, nearest, shown
 from cmscale.shell.shipped import share_dir
 
 LIMIT_S = 5.0
@@ -107,6 +107,15 @@ def load(
     return tuple(policies)
 
 
+def found(folder: Path | None) -> Mapping[str, Path]:
+    """Every policy there is, with the file that decides: the site's own by name, then the shipped ones."""
+    files: dict[str, Path] = {}
+    for each in (*([folder] if folder else []), share_dir("policies")):
+        for name in sorted(_available((each,))):
+            files.setdefault(name, each / f"{name}.py")
+    return files
+
+
 def _load(name: str, folders: tuple[Path, ...], table: Mapping[str, Any], limit_s: float) -> Policy:
     path = _find(name, folders)
     module = _run(path)
@@ -124,7 +133,8 @@ def _find(name: str, folders: tuple[Path, ...]) -> Path:
 
 
 def _available(folders: tuple[Path, ...]) -> frozenset[str]:
-    return frozenset(path.stem for folder in folders for path in folder.glob("*.py") if path.stem.isidentifier())
+    stems = {path.stem for folder in folders for path in folder.glob("*.py")}
+    return frozenset(stem for stem in stems if stem.isidentifier() and stem != "__init__")
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -175,6 +185,39 @@ def _parameters(signature: inspect.Signature) -> str:
 
 
 # --- its settings ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as the configuration file would write it: durations as "5m", tuples as lists."""
+
+    key: str
+    value: Any
+    default: Any
+    """None if there is no default."""
+
+
+def settings(policy: Policy) -> tuple[Setting, ...]:
+    """The settings of a policy in effect, in the order of its file."""
+    kind = type(policy.settings)
+    hints = get_type_hints(kind)
+    return tuple(
+        Setting(key, _written(key, field, getattr(policy.settings, field.name)), _written(key, field, _default(field)))
+        for field in dataclasses.fields(kind)
+        for key in [_key(field.name, hints[field.name])]
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+def _written(key: str, field: dataclasses.Field[Any], value: Any) -> Any:
+    if key != field.name and value is not None:
+        return as_duration(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _settings(name: str, module: ModuleType, path: Path, table: Mapping[str, Any]) -> Any:

@@ -106,9 +106,13 @@ def world(config: Config, journal: Journal, clock: Clock) -> World:
     )
 
 
-def loaded_policies(config: Config) -> tuple[policies.Policy, ...]:
+def loaded_policies(config: Config, names: tuple[str, ...] | None = None) -> tuple[policies.Policy, ...]:
+    """The policies that decide; or those of these names, whatever is wrong with others and with their tables."""
+    tables = config.policy_tables
+    if names is not None:
+        tables = {name: table for name, table in tables.items() if name in names}
     try:
-        return policies.load(config.policies, config.policy_dir, config.policy_tables)
+        return policies.load(config.policies if names is None else names, config.policy_dir, tables)
     except policies.PolicyError as error:
         raise ConfigError(
             problem if _names_a_file(problem) else at_line(config.path, problem) for problem in error.problems

@@ -99,7 +99,8 @@ def test_the_name_after_the_command_counts(cm_scale: Program) -> None:
 def test_every_command_has_help_that_fits_eighty_columns(cm_scale: Program) -> None:
     cm_scale.environment(cm_scale.lab.env | {"COLUMNS": "80"})
     commands = ("", "run", "plan", "status", "nodes", "explain", "explain job", "explain node", "check", "slurm-conf")
-    for command in (*commands, "lab", "lab up", "lab down", "lab status", "demo"):
+    own = ("policies", "policies list", "policies check", "policies new")
+    for command in (*commands, *own, "lab", "lab up", "lab down", "lab status", "demo"):
         said = cm_scale(*command.split(), "--help")
         assert said.status == 0
         assert max(map(len, said.out.splitlines())) <= 80
