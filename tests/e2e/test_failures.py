@@ -253,7 +253,7 @@ def test_without_slurmctld_nothing_is_done_and_everything_goes_on_when_it_is_bac
     assert changes(lab, stopped) == []
     assert sorted(left(lab)) == ["cpu-1", "t4-1"]
     lab.start_slurmctld()
-    soon(lambda: "cpu-1" not in left(lab), 10, what="the release of the idle machine")
+    soon(lambda: "cpu-1" not in left(lab), 25, what="the release of the idle machine")
     new = submit(lab, "-w", "cpu-2", script="true")
     soon(lambda: is_done(lab, new) and is_done(lab, long))
     soon(lambda: not left(lab))
@@ -266,7 +266,7 @@ def test_a_slurmctld_that_has_forgotten_everything_is_told_at_once_which_nodes_a
         lab.start_slurmctld(forgetful=True)
         assert not any("DRAIN" in words for words in states(lab, "t4-[1-4],cpu-[1-4]"))
         jobs = [submit(lab, "--gres=gpu:t4:1") for _ in range(2)]
-        soon(lambda: parked(lab, "t4-4,cpu-[1-4]"), 5)
+        soon(lambda: parked(lab, "t4-4,cpu-[1-4]"), 15)
         soon(lambda: all(is_done(lab, number) for number in jobs), 30)
         soon(lambda: not left(lab))
         soon(lambda: parked(lab, "t4-[1-4],cpu-[1-4]"))
