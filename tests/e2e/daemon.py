@@ -26,7 +26,7 @@ PROGRAM = (sys.executable, "-m", "cmscale.cli.cm_scale")
 PACKAGE = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
 
 
-def soon(holds: Callable[[], object], seconds: float = 15.0, *, what: str = "") -> None:
+def soon(holds: Callable[[], object], seconds: float = 40.0, *, what: str = "") -> None:
     """Wait until it holds, and fail if it does not in time."""
     assert wait_until(lambda: bool(holds()), seconds, every=0.05), f"not within {seconds:g} s: {what or 'see the test'}"
 

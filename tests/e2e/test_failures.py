@@ -180,7 +180,7 @@ def test_machines_that_never_boot_are_deleted_another_is_tried_and_then_the_pool
     lab, daemon, _ = place
     lab.never_boot("lame-[1-6]")
     number = submit(lab, "--gres=gpu:m60:1")
-    soon(lambda: "lame: closed (boot: machine i-" in job(lab, number, "%k"), 20)
+    soon(lambda: "lame: closed (boot: machine i-" in job(lab, number, "%k"))
     daemon.look_again()
     assert len(place.made) == 2
     assert all(life.deleted and life.deleted - life.made >= 2 for life in place.made)  # EC2 tells whole seconds
@@ -267,7 +267,7 @@ def test_a_slurmctld_that_has_forgotten_everything_is_told_at_once_which_nodes_a
         assert not any("DRAIN" in words for words in states(lab, "t4-[1-4],cpu-[1-4]"))
         jobs = [submit(lab, "--gres=gpu:t4:1") for _ in range(2)]
         soon(lambda: parked(lab, "t4-4,cpu-[1-4]"), 15)
-        soon(lambda: all(is_done(lab, number) for number in jobs), 30)
+        soon(lambda: all(is_done(lab, number) for number in jobs))
         soon(lambda: not left(lab))
         soon(lambda: parked(lab, "t4-[1-4],cpu-[1-4]"))
         assert doubles(lives(lab)) == []
@@ -292,7 +292,7 @@ def test_without_the_clouds_api_nothing_is_done_and_everything_goes_on_when_it_i
     time.sleep(IDLE_S)
     assert changes(lab, cut) == []
     lab.control.clear_faults()
-    soon(lambda: is_done(lab, number), 20)
+    soon(lambda: is_done(lab, number))
     soon(lambda: not left(lab))
     assert place.nodes == ["cpu-1", "t4-1"]
 

@@ -56,7 +56,7 @@ def up(directory: Path, home: int = 1) -> Iterator[tuple[Lab, Daemon]]:
 
 def nothing_is_left_to_do(lab: Lab, daemon: Daemon) -> None:
     """No machine, no open operation, and every cloud node out of Slurm's sight."""
-    soon(lambda: not left(lab), 20, what="the end of all machines")
+    soon(lambda: not left(lab), what="the end of all machines")
     daemon.look_again()
     assert daemon.process
     assert daemon.process.poll() is None
@@ -180,7 +180,7 @@ def test_killed_between_a_launch_and_its_answer_it_finds_the_machines_it_has_mad
         daemon.kill()
         lab.control.clear_faults()
         daemon.start()
-        soon(lambda: are_done(lab, *jobs), 30, what="the jobs' end")
+        soon(lambda: are_done(lab, *jobs), what="the jobs' end")
         nothing_is_left_to_do(lab, daemon)
         made = lives(lab)
         assert sorted(life.node for life in made) == [f"t4-{number}" for number in range(1, 7)]
