@@ -44,7 +44,7 @@ class Task:
 
     id: str
     kind: str
-    submitted: float
+    submitted: float | None
     state: str = "PENDING"
     started: float | None = None
     ended: float | None = None
@@ -142,11 +142,11 @@ class Story:
 
     def _look(self) -> Scene:
         separator = "\x1f"
-        fields = separator.join(("%i", "%A", "%F", "%T", "%S", "%e", "%N", "%k"))
+        fields = separator.join(("%i", "%F", "%T", "%V", "%S", "%e", "%N", "%k"))
         told = self.lab.command("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-r", "-t", "all", "-o", fields)
         for line in told.splitlines():
             words = line.split(separator, 7)
-            if len(words) == 8 and (kind := self.kinds.get(words[2])):
+            if len(words) == 8 and (kind := self.kinds.get(words[1])):
                 self._note(kind, words)
         for task in self.tasks.values():
             if task.kind == NEVER and "no pool can ever serve" in task.comment:
@@ -156,8 +156,8 @@ class Story:
         return Scene(time.time() - self.began, tuple(self.tasks.values()), self._nodes(alive), len(alive))
 
     def _note(self, kind: str, words: list[str]) -> None:
-        name, _, array, state, started, ended, nodes, comment = words
-        task = self.tasks.setdefault(name, Task(name, kind, self.returned[array]))
+        name, _, state, submitted, started, ended, nodes, comment = words
+        task = self.tasks.setdefault(name, Task(name, kind, _time(submitted)))
         task.state, task.nodes, task.comment = state, nodes, comment
         if not task.waits:
             task.started = _time(started)
