@@ -121,7 +121,8 @@ class Lab:
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
             "AWS_EC2_METADATA_DISABLED": "true",
             "NO_PROXY": "127.0.0.1,localhost",
-            "PATH": search_path(),
+            # Whoever sources env.sh finds cm-scale itself, too; last, so that nothing of theirs is hidden.
+            "PATH": f"{search_path()}:{Path(sys.executable).parent}",
         }
 
     @property

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -197,7 +196,7 @@ def main(argv: list[str] | None = None) -> None:
             draft.write_text(json.dumps(asdict(info)), encoding="utf-8")
             draft.rename(lab.directory / "lab.json")
             while True:
-                time.sleep(3600)
+                signal.pause()
     except _Ended:
         (given.dir / "lab.json").unlink(missing_ok=True)
     except LabError as error:

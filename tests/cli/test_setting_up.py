@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from cmscale.lab.lab import Lab
 from tests.cli.program import Program, documented_keys
 
 
@@ -127,3 +129,11 @@ def test_the_nodes_are_still_in_order_after_the_daemon_parked_them(cm_scale: Pro
     assert cm_scale.apart("run", "--once").status == 0
     assert "DOWN" in cm_scale("explain", "node", "t4-1").out
     assert cm_scale("check").problems == []
+
+
+def test_whoever_sources_the_labs_file_finds_cm_scale_and_its_configuration(lab: Lab) -> None:
+    script = f". {lab.directory}/env.sh; command -v cm-scale; echo $CMSCALE_CONFIG"
+    done = subprocess.run(["env", "-i", "/bin/sh", "-c", script], capture_output=True, text=True, timeout=10)
+    program, configuration = done.stdout.split()
+    assert program.endswith("/cm-scale")
+    assert configuration == str(lab.config)
