@@ -164,6 +164,7 @@ def parts(lab: Lab, runs: int, size: str) -> Iterator[Row]:
 
 def main() -> None:
     told = options(__doc__)
+    wiring.search_for_cycles_seldom()  # as the daemon does
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the lab is taken down, and its files go
     began = time.monotonic()
     try:

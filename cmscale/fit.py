@@ -1,52 +1,101 @@
-"""Who could serve whom: which nodes can hold a job, which are free or could be started, and what that would cost?
+"""Who could serve whom: which nodes can hold a job, which are in use by Slurm or could be started?
 
-The one place that matches asks with shapes, partitions and constraints. Policies place jobs through `Room`, so that
-two policies never disagree about what fits, and `never` tells apart "not now" from "not ever".
+The one place that matches asks with shapes, partitions and constraints, so that two policies never disagree about what
+fits. A refusal is either permanent (`refuses`) or holds now and not for ever (`not_now`). `cmscale.placing.room` places
+jobs one after the other; `cmscale.placing.offers` tells what stands against one.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
 from operator import attrgetter
+from types import MappingProxyType
+from typing import NamedTuple
 
 from cmscale.model import (
+    BLOCKED_STATES,
     HOME,
     Ask,
+    FactKind,
     Help,
     Job,
     Node,
-    NodeName,
-    Part,
     Pool,
     PoolName,
     Power,
+    Queue,
     Shape,
     SiteName,
     Snapshot,
 )
 
+RESERVED_BLOCKED_STATES = BLOCKED_STATES - {"RESERVED"}
+"""What keeps jobs off a reserved node; the reservation itself doesn't keep its own jobs off."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Nodes that are alike for every job: same site, pool, room, features and partitions."""
+    """Nodes that are alike for every job."""
 
     site: SiteName
     pool: PoolName | None
     shape: Shape
     features: frozenset[str]
-    partitions: frozenset[str]
+    partitions: tuple[str, ...]
+    reserved: str = ""
+    until: float | None = None
 
     @property
     def name(self) -> str:
         return f"pool {self.pool}" if self.pool else HOME
 
+    @property
+    def lasting(self) -> Kind:
+        """Without what holds only now: reservations and the end of its time."""
+        return replace(self, reserved="", until=None) if self.reserved or self.until is not None else self
+
+
+_kind = lru_cache(maxsize=16384)(Kind)  # asked for with every node in every tick, and each time the same few
+
 
 def kind(node: Node) -> Kind:
-    return Kind(node.site, node.pool, node.shape, node.features, frozenset(node.partitions))
+    return _kind(node.site, node.pool, node.shape, node.features, node.partitions, node.reserved, node.until)
+
+
+def is_coming_or_up(node: Node) -> bool:
+    """True if Slurm may use the node now, or as soon as it has joined."""
+    if node.resting or node.outside:
+        return False
+    if node.power is Power.STARTING:
+        return True
+    if node.power is not Power.ON:
+        return False
+    blocked = node.states & (RESERVED_BLOCKED_STATES if node.reserved else BLOCKED_STATES)
+    return not blocked or (node.registered and node.drained_by_us)
+
+
+def is_startable(view: Snapshot, node: Node) -> bool:
+    """True if a machine could be started for the node now."""
+    pool = view.pools.get(node.pool) if node.pool else None
+    return pool is not None and may_start(view, pool, node) and starts(view, pool)
+
+
+def may_start(view: Snapshot, pool: Pool, node: Node) -> bool:
+    """True if nothing of the node itself stands against a start."""
+    return ((node.power is Power.GONE and not pool.static) or node.power is Power.OFF) and not (
+        node.op
+        or node.resting
+        or node.outside
+        or node.held_by_human
+        or (view.facts and (FactKind.QUARANTINE, node.name) in view.facts)
+    )
+
+
+def starts(view: Snapshot, pool: Pool) -> bool:
+    """True if the pool may start machines now, as far as its site is concerned."""
+    return view.shut(pool) is None and view.sites[pool.site].reachable
 
 
 # --- one job against one kind ----------------------------------------------------------------------------------------
@@ -101,15 +150,50 @@ def packs(free: Shape, need: Shape) -> int:
     return min(counts, default=1)
 
 
-def refuses(ask: Ask, of: Kind) -> str:
-    """Why nodes of this kind can never be part of this job; empty if they can."""
-    if not of.partitions.intersection(ask.partitions):
+NO_QUEUES: Mapping[str, Queue] = MappingProxyType({})
+
+
+def refuses(ask: Ask, of: Kind, queues: Mapping[str, Queue] = NO_QUEUES) -> str:
+    """Why nodes of this kind can never be part of this job; empty if they can.
+
+    With `queues` also: why none is ever started for it. What is up already is Slurm's to use.
+    """
+    common = set(of.partitions).intersection(ask.partitions)
+    if not common:
         return f"is not in partition {' or '.join(ask.partitions)}"
     if not any(part.met_by(of.features) for choice in ask.constraint.choices for part in choice):
         return f"lacks the features of --constraint={ask.constraint.text}"
     if nodes_needed(ask, of.shape) is None:
         return _too_small(ask, of.shape)
+    if of.pool and not any(starts_for(queues.get(partition), of.pool) for partition in common):
+        return f"starts no machines for partition {' or '.join(sorted(common))}"
     return ""
+
+
+def starts_for(queue: Queue | None, pool: PoolName) -> bool:
+    """True if jobs of this queue may start machines of this pool."""
+    return queue is None or queue.pools is None or pool in queue.pools
+
+
+def not_now(ask: Ask, of: Kind, now: float, lead_s: float = 0.0) -> str:
+    """Why nodes of this kind, ready after `lead_s`, are not this job's now though they could be; empty if they are."""
+    if of.reserved and of.reserved != ask.reservation:
+        return f"is reserved ({of.reserved})"
+    if ask.reservation and not of.reserved:
+        return f"is not in the job's reservation {ask.reservation}"
+    if of.until is not None and (ask.limit_s is None or now + lead_s + ask.limit_s > of.until):
+        may_take = "has no time limit" if ask.limit_s is None else f"may take {_minutes(lead_s + ask.limit_s)}"
+        left_s = max(of.until - now, 0.0)
+        return (
+            f"may serve for another {_minutes(left_s)} (until a reservation or its hours' end), and the job {may_take}"
+        )
+    if ask.deadline is not None and now + lead_s + (ask.limit_s or 0) > ask.deadline:
+        return "would let it end after its deadline"
+    return ""
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min"
 
 
 def _too_small(ask: Ask, shape: Shape) -> str:
@@ -136,303 +220,36 @@ def _ceil(amount: int, parts: int) -> int:
 # --- the queue -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """Pending jobs that ask alike and stand beside one another in the queue, the most urgent first."""
 
     ask: Ask
     jobs: tuple[Job, ...]
-
-    @property
-    def count(self) -> int:
-        return sum(job.count for job in self.jobs)
+    tasks: int
 
 
-def groups(jobs: Iterable[Job]) -> list[Group]:
-    """Jobs that more nodes would help, in Slurm's order; neighbours that ask alike are one group."""
-    waiting = [job for job in jobs if job.pending and job.help is Help.NODES]
-    waiting.sort(key=lambda job: (-job.priority, job.submit, job.id))
-    return [Group(ask, tuple(alike)) for ask, alike in groupby(waiting, key=attrgetter("ask"))]
-
-
-# --- room for jobs ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Nodes that would hold one job (or, on one node, `times` alike jobs), all at one site."""
-
-    site: SiteName
-    nodes: tuple[Node, ...]
-    """Up or coming already."""
-    new: tuple[Node, ...]
-    """To be started."""
-    shares: tuple[Shape, ...] = ()
-    """What the job takes of each node, in the order nodes + new."""
-    times: int = 1
-
-
-@dataclass(slots=True)
-class Room:
-    """The room left while jobs are placed, one after the other: on nodes that are up or coming, and on new ones."""
-
-    view: Snapshot
-    free: dict[Kind, dict[Shape, dict[NodeName, Node]]] = field(default_factory=dict)
-    """Nodes that are up or coming, by the room they have left."""
-    startable: dict[Kind, dict[NodeName, Node]] = field(default_factory=dict)
-    rooms: dict[NodeName, Shape] = field(default_factory=dict)
-    """The room that each node of `free` has left."""
-    left: Counter[PoolName] = field(default_factory=Counter)
-    """How many more machines each pool may have."""
-    options: dict[Ask, list[Option]] = field(default_factory=dict)
-    """The ways of each ask that was placed before, without those that have found no room, for room only shrinks."""
-
-    @classmethod
-    def of(cls, view: Snapshot, claimed: frozenset[NodeName], tired: frozenset[NodeName] = frozenset()) -> Room:
-        """All the room in view but on `claimed` nodes; the room of `tired` nodes, though up, is not counted."""
-        room = cls(view)
-        for pool in view.pools.values():
-            room.left[pool.name] = pool.most
-        for node in view.nodes.values():
-            if node.pool and node.power is not Power.GONE:
-                room.left[node.pool] -= 1
-            if node.name in claimed or node.held_by_human or node.sick:
-                continue
-            if is_coming_or_up(node):
-                if node.name not in tired:
-                    room._add(kind(node), node, node.free)
-            elif is_startable(view, node):
-                room.startable.setdefault(kind(node), {})[node.name] = node
-        return room
-
-    def place(self, ask: Ask, count: int) -> Iterator[Placement]:
-        """Place up to `count` jobs that ask this, the cheapest way first; stops at the first that finds no room."""
-        if ask not in self.options:
-            self.options[ask] = list(_options(ask, self._kinds()))
-        while count > 0 and (best := self._best(ask, count)):
-            self._take(best)
-            count -= best.times
-            yield best
-
-    def _best(self, ask: Ask, count: int) -> Placement | None:
-        """The cheapest placement; the ways that have found no room are forgotten."""
-        found: list[Placement] = []
-        still: list[Option] = []
-        options = self.options[ask]
-        for at, option in enumerate(options):
-            if placement := self._fill(ask, option, count):
-                found.append(placement)
-                still.append(option)
-                if not placement.new:  # nothing is cheaper
-                    still += options[at + 1 :]
-                    break
-        self.options[ask] = still
-        return min(found, key=self._cost, default=None)
-
-    def _kinds(self) -> list[Kind]:
-        return list(dict.fromkeys([*self.free, *self.startable]))
-
-    def _cost(self, placement: Placement) -> _Cost:
-        """What decides among placements: nothing new, then the pool's priority, then dollars an hour for each job."""
-        pools = [self.view.pools[node.pool] for node in placement.new if node.pool]
-        price = sum(pool.price_hour for pool in pools) / placement.times
-        return (bool(pools), -min((pool.priority for pool in pools), default=0), price, len(pools))
-
-    def _fill(self, ask: Ask, option: Option, count: int) -> Placement | None:
-        """The nodes for one job this way (on a single node, for as many of `count` as it holds), those that are up or
-        coming first; None if there are not enough."""
-        used: set[NodeName] = set()
-        nodes: list[Node] = []
-        new: list[Node] = []
-        shares: dict[NodeName, Shape] = {}
-        budget: dict[PoolName, int] = {}
-        for slot in option.slots:
-            wanted = slot.count
-            for node, fresh, need in self._candidates(ask, slot):
-                if wanted == 0:
-                    break
-                if node.name in used:
-                    continue
-                if fresh and node.pool:
-                    so_far = budget.get(node.pool, 0)
-                    if so_far >= self.left[node.pool]:
-                        continue
-                    budget[node.pool] = so_far + 1
-                used.add(node.name)
-                shares[node.name] = need
-                (new if fresh else nodes).append(node)
-                wanted -= 1
-            if wanted:
-                return None
-        if not ask.nodelist <= used:
-            return None
-        placed = (*nodes, *new)
-        needs = tuple(shares[node.name] for node in placed)
-        times = 1
-        if option.nodes == 1:
-            times = max(1, min(count, packs(placed[0].shape if new else self.rooms[placed[0].name], needs[0])))
-        return Placement(option.site, tuple(nodes), tuple(new), needs, times)
-
-    def _candidates(self, ask: Ask, slot: Slot) -> Iterable[tuple[Node, bool, Shape]]:
-        """(node, to be started?, share) for one slot: what must be used, what is there, what is cheapest to add."""
-        found = self._all(ask, slot.kinds)
-        return sorted(found, key=lambda each: each[0].name not in ask.nodelist) if ask.nodelist else found
-
-    def _all(self, ask: Ask, fitting: Sequence[tuple[Kind, Shape]]) -> Iterator[tuple[Node, bool, Shape]]:
-        for of, need in fitting:
-            for room, nodes in self.free.get(of, {}).items():
-                if room.fits(need) and (not ask.exclusive or room == of.shape):
-                    for name, node in nodes.items():
-                        if name not in ask.exclude:
-                            yield node, False, need
-        for of, need in sorted(fitting, key=self._dearness) if len(fitting) > 1 else fitting:
-            for name, node in self.startable.get(of, {}).items():
-                if name not in ask.exclude:
-                    yield node, True, need
-
-    def _dearness(self, pair: tuple[Kind, Shape]) -> tuple[int, float]:
-        pool = self.view.pools.get(pair[0].pool) if pair[0].pool else None
-        return (-pool.priority, pool.price_hour) if pool else (0, 0.0)
-
-    def _take(self, placement: Placement) -> None:
-        for node, need in zip((*placement.nodes, *placement.new), placement.shares, strict=True):
-            of = kind(node)
-            room = self.rooms.pop(node.name, None)
-            if room is None:  # it is to be started
-                room = node.shape
-                del self.startable[of][node.name]
-                if node.pool:
-                    self.left[node.pool] -= 1
-            else:
-                del self.free[of][room][node.name]
-                if not self.free[of][room]:
-                    del self.free[of][room]
-            self._add(of, node, room.less(need, placement.times))
-
-    def _add(self, of: Kind, node: Node, room: Shape) -> None:
-        if room.cpus > 0:
-            self.free.setdefault(of, {}).setdefault(room, {})[node.name] = node
-            self.rooms[node.name] = room
-
-
-_Cost = tuple[bool, int, float, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """So many nodes of a job, and the kinds that may give them, each with the share the job takes of it."""
-
-    count: int
-    kinds: tuple[tuple[Kind, Shape], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One way to place a job: a site, a partition, a choice of its constraint, a number of nodes."""
-
-    site: SiteName
-    nodes: int
-    slots: tuple[Slot, ...]
-
-
-def _options(ask: Ask, kinds: Iterable[Kind]) -> Iterator[Option]:
-    """Every way the kinds allow: all nodes at one site and in one partition."""
-    by_site: dict[SiteName, list[Kind]] = defaultdict(list)
-    for of in kinds:
-        by_site[of.site].append(of)
-    for site, local in by_site.items():
-        for partition in ask.partitions:
-            inside = [of for of in local if partition in of.partitions]
-            numbers = {number for of in inside if (number := nodes_needed(ask, of.shape)) is not None}
-            for choice in ask.constraint.choices:
-                for number in sorted({max(number, _counted(choice), len(ask.nodelist)) for number in numbers}):
-                    fitting = tuple((of, need) for of in inside if (need := share(ask, number, of.shape)) is not None)
-                    # Jobs of one node may share it, so each kind has its own price a job; a gang may mix kinds.
-                    for kinds_used in [(one,) for one in fitting] if number == 1 else [fitting]:
-                        yield Option(site, number, _dealt(choice, number, kinds_used))
-
-
-def _counted(choice: tuple[Part, ...]) -> int:
-    return sum(part.count for part in choice)
-
-
-def _dealt(choice: tuple[Part, ...], nodes: int, kinds: tuple[tuple[Kind, Shape], ...]) -> tuple[Slot, ...]:
-    """A slot for each part; the first open part takes what no count names, else the last part does."""
-    spare = nodes - _counted(choice)
-    open_at = next((at for at, part in enumerate(choice) if part.count == 0), len(choice) - 1)
-    return tuple(
-        Slot(
-            part.count + (spare if at == open_at else 0),
-            tuple((of, need) for of, need in kinds if part.met_by(of.features)),
-        )
-        for at, part in enumerate(choice)
-    )
-
-
-def is_coming_or_up(node: Node) -> bool:
-    """True if Slurm may use the node now, or as soon as it has joined."""
-    if node.power is Power.STARTING:
-        return True
-    return node.power is Power.ON and (node.schedulable or (node.registered and node.drained_by_us))
-
-
-def is_startable(view: Snapshot, node: Node) -> bool:
-    """True if a machine could be started for the node now."""
-    return (
-        node.pool is not None
-        and node.power in {Power.GONE, Power.OFF}
-        and node.op is None
-        and not view.shut(view.pools[node.pool])
-        and view.sites[node.site].reachable
-        and not node.held_by_human
-    )
-
-
-# --- not now, or not ever --------------------------------------------------------------------------------------------
-
-
-def stock(view: Snapshot) -> Mapping[Kind, int]:
-    """How many nodes of each kind there can be at once, whatever state they are in."""
-    names = Counter(kind(node) for node in view.nodes.values())
-    return {of: min(count, view.pools[of.pool].most) if of.pool else count for of, count in names.items()}
-
-
-def never(ask: Ask, of: Mapping[Kind, int]) -> str:
-    """Why no nodes we know, in any state, could ever hold the job; empty if some could."""
-    suited = [each for each in of if not refuses(ask, each)]
-    short: dict[SiteName, tuple[int, int]] = {}
-    for option in _options(ask, suited):
-        have = [sum(of[each] for each, _ in slot.kinds) for slot in option.slots]
-        if all(there >= slot.count for there, slot in zip(have, option.slots, strict=True)):
-            return ""
-        short[option.site] = max(short.get(option.site, (0, 0)), (min(have), option.nodes))
-    if short:
-        return "; ".join(
-            f"{site} has at most {there} nodes that fit, {need} are needed"
-            for site, (there, need) in sorted(short.items())
-        )
-    reasons = {each.name: refuses(ask, each) for each in sorted(of, key=lambda each: (each.pool is None, each.name))}
-    return "; ".join(f"{name} {why}" for name, why in reasons.items())
-
-
-def spent(view: Snapshot) -> Mapping[PoolName, str]:
-    """For each pool: why no more of its nodes can be started now."""
-    up = Counter(node.pool for node in view.nodes.values() if node.power is not Power.GONE)
-    return {pool.name: f"{pool.name}: {_why_spent(view, pool, up[pool.name])}" for pool in view.pools.values()}
-
-
-def _why_spent(view: Snapshot, pool: Pool, up: int) -> str:
-    site = view.sites[pool.site]
-    if not site.reachable:
-        return f"{site.name} could not be read ({site.unseen})"
-    if closed := view.shut(pool):
-        return f"closed ({closed.result.value}: {closed.why})"
-    if up >= pool.most:
-        return f"all {pool.most} machines are in use"
-    return f"the {pool.most - up} more machines it may have go to jobs before it, or are too few"
-
-
-def obstacles(ask: Ask, of: Iterable[Kind], why_spent: Mapping[PoolName, str]) -> list[str]:
-    """For each pool that suits the job: why no more of its nodes can be started now."""
-    suited = dict.fromkeys(each.pool for each in of if each.pool and not refuses(ask, each))
-    return [why_spent[pool] for pool in suited]
+def groups(jobs: Iterable[Job], key: Callable[[Job], object] | None = None) -> Iterator[Group]:
+    """Jobs that more nodes would help, in Slurm's order; neighbours that ask alike, and of whom `key` says the same,
+    are one group. Equal asks come out as one value."""
+    waiting = [job for job in jobs if job.help is Help.NODES and job.state == "PENDING"]
+    # One after the other: each sort compares plain values, which takes a third of the time that tuples take.
+    waiting.sort(key=attrgetter("id"))
+    waiting.sort(key=attrgetter("submit"))
+    waiting.sort(key=attrgetter("priority"), reverse=True)
+    one_value: dict[Ask, Ask] = {}
+    known: dict[int, Ask] = {}  # by identity, which is told apart faster than asks are compared
+    run: list[Job] = []
+    count, last, last_also = 0, None, None
+    for job in waiting:
+        ask = known.get(id(job.ask))
+        if ask is None:
+            ask = known[id(job.ask)] = one_value.setdefault(job.ask, job.ask)
+        also = key(job) if key else None
+        if last is not None and (ask is not last or also != last_also):
+            yield Group(last, tuple(run), count)
+            run, count = [], 0
+        last, last_also = ask, also
+        run.append(job)
+        count += job.count
+    if last is not None:
+        yield Group(last, tuple(run), count)

@@ -30,6 +30,13 @@ OFF_REASON = f"{OUR_MARK} off"
 """The drain reason of a node that has no machine."""
 
 
+def users_text(comment: str) -> str:
+    """What the user wrote into a comment that may carry our note behind it."""
+    if comment.startswith(OUR_MARK):
+        return ""
+    return comment.split(f" | {OUR_MARK}", 1)[0]
+
+
 # --- what a machine is, and what a job asks --------------------------------------------------------------------------
 
 
@@ -112,6 +119,8 @@ class Ask:
     """Nodes the job must have (--nodelist)."""
     exclude: frozenset[NodeName] = frozenset()
     limit_s: int | None = None
+    deadline: float | None = None
+    """When the job must have ended (--deadline)."""
     reservation: str = ""
     licences: str = ""
 
@@ -151,10 +160,19 @@ class Job:
     nodes: frozenset[NodeName] = frozenset()
     """Where it runs, or is bound to."""
     comment: str = ""
+    started: float | None = None
+    """When it began to run; None while it waits."""
+    requeue: bool = True
+    """May Slurm run it again from its beginning?"""
 
     @property
     def pending(self) -> bool:
         return self.state == "PENDING"
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words of the user's own comment."""
+        return frozenset(users_text(self.comment).replace(",", " ").split())
 
 
 # --- where nodes come from -------------------------------------------------------------------------------------------
@@ -166,6 +184,14 @@ class SiteKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Bucket:
+    """A token bucket: at most `burst` at once, and `refill` more a second."""
+
+    burst: float
+    refill: float
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """One place with machines: home, or one region of a cloud. `unseen` says why it could not be read this tick."""
 
@@ -173,10 +199,52 @@ class Site:
     kind: SiteKind
     region: str = ""
     unseen: str = ""
+    account: str = ""
+    """Who pays. Sites of one account and region share the buckets below, as they do at the cloud."""
+    launched: Bucket = Bucket(1000, 2)
+    """Machines launched; EC2's own limit (docs: API throttling, RunInstances resource tokens)."""
+    calls: Bucket = Bucket(5, 2)
+    """Launch calls; EC2's own limit (docs: API throttling, RunInstances request tokens)."""
 
     @property
     def reachable(self) -> bool:
         return not self.unseen
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Hours of the week, by the site's clock; one that ends before it begins ends on the next day."""
+
+    days: frozenset[int]
+    """0: Monday. The days on which it begins."""
+    begin_s: int
+    """Seconds since midnight."""
+    end_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What a site wants of the jobs of one partition."""
+
+    partition: str
+    pools: frozenset[PoolName] | None = None
+    """The only pools from which its jobs start machines; None: every pool whose nodes are in the partition."""
+    queue_length: int = 0
+    """Nothing is started before so many of its jobs wait."""
+    age_s: float = 0.0
+    """A job that has waited less starts nothing."""
+    jobs_per_node: int = 0
+    """The most jobs that are counted on a node that is started; 0: as many as fit."""
+    mix_sites: bool = False
+    """May one job have nodes at several sites?"""
+
+
+class NodeOrder(Enum):
+    """Which of a pool's names is started first?"""
+
+    NAME = "name"
+    LEAST_USED = "least-used"
+    RANDOM = "random"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +257,14 @@ class Pool:
     nodes: tuple[NodeName, ...]
     """Every name the pool may use, in the order in which they are started."""
     partitions: tuple[str, ...] = ()
+    """Empty: its machines help others and are not Slurm's (a licence server, a director)."""
     features: frozenset[str] = frozenset()
     market: str = "on-demand"
+    family: str = ""
+    """Pools of one site and family share a quota."""
     price_hour: float = 0.0
+    stopped_price_hour: float = 0.0
+    """What a machine costs that is powered off and kept."""
     priority: int = 0
     """Pools of higher priority are used first; price decides among equals."""
     max: int = 0
@@ -199,12 +272,23 @@ class Pool:
     keep: int = 0
     keep_running: frozenset[NodeName] = frozenset()
     """Nodes whose machines, once up, are not given back for being idle."""
+    static: bool = False
+    """Its machines exist already: they are powered on and off, never created nor deleted."""
+    never_terminate: frozenset[NodeName] = frozenset()
+    """Nodes whose machines are powered off and kept where others are deleted."""
+    order: NodeOrder = NodeOrder.NAME
+    helpers: tuple[NodeName, ...] = ()
+    """Nodes of other pools that must be up before its first machine, and until its last one is gone."""
+    hours: tuple[Window, ...] = ()
+    """When its nodes may serve Slurm; empty: always. At other times they have another role."""
     billing_quantum_s: float = 0.0
     """Machines are paid for in whole quanta, counted from their start; 0: by the second."""
     boot_s: float = 180.0
     """What a boot usually takes: the estimate users are shown."""
     boot_limit_s: float = 900.0
     """A machine that has not joined by then is given up."""
+    shutdown_limit_s: float = 180.0
+    """A machine that has not shut down by then is switched off hard."""
 
     @property
     def most(self) -> int:
@@ -231,6 +315,32 @@ class Machine:
     address: str = ""
     launched: float = 0.0
     op: OpId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The cloud takes a machine back."""
+
+    deadline: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """One reservation of Slurm."""
+
+    name: str
+    start: float
+    end: float
+    nodes: frozenset[NodeName]
+    maintenance: bool = False
+    """Nobody's jobs run there meanwhile."""
+    users: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    flags: frozenset[str] = frozenset()
+
+    def active(self, now: float) -> bool:
+        return self.start <= now < self.end
 
 
 class Power(Enum):
@@ -290,6 +400,19 @@ class Node:
     """Why the node will not come up by itself; empty if nothing is wrong."""
     op: OpId | None = None
     """The operation under way on it."""
+    for_job: JobId | None = None
+    """The job for which its machine was started."""
+    notice: Notice | None = None
+    reserved: str = ""
+    """The reservation that is active on it; only its jobs run there."""
+    resting: str = ""
+    """Why it may not serve Slurm now, a maintenance or the hours of its pool; empty if it may."""
+    until: float | None = None
+    """When the next reservation, or the end of its pool's hours, takes it: jobs must have ended by then."""
+    kept: bool = False
+    """Its machine is powered off where others are deleted."""
+    outside: bool = False
+    """It is not Slurm's: a helper."""
 
     @property
     def busy(self) -> bool:
@@ -322,8 +445,18 @@ class Node:
 
     @property
     def schedulable(self) -> bool:
-        """Slurm may start jobs here now."""
-        return not self.states & BLOCKED_STATES
+        """Slurm may start jobs here now; of a reservation, those jobs that are in it."""
+        blocked = self.states & BLOCKED_STATES
+        return not blocked or (bool(self.reserved) and blocked <= {"RESERVED"})
+
+    @property
+    def unfit(self) -> bool:
+        """Its machine never served: it has not joined in time, or joined with less than its pool promises."""
+        return bool(self.sick) and (self.power is Power.STARTING or bool(self.states & INVALID_STATES))
+
+    @property
+    def in_maintenance(self) -> bool:
+        return bool(self.states & {"MAINT", "MAINTENANCE"})
 
     @property
     def up_since(self) -> float | None:
@@ -347,6 +480,8 @@ class Result(Enum):
     TRANSIENT = "transient"
     BOOT = "boot"
     """The machine was made and never joined Slurm."""
+    PROLOG = "prolog"
+    """The site's own script before a start failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +514,72 @@ class Creations:
 
     machines: int
     need: int
+    first: float = 0.0
+    """When the first launch for it was tried."""
+    refused: int = 0
+    """How many launches of a node were refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch call of the last hour."""
+
+    at: float
+    pool: PoolName
+    machines: int
+
+
+class FactKind(Enum):
+    """What is known for a time and can't be observed."""
+
+    PAUSE = "pause"
+    """Nothing is started and nothing given back. Its subject is empty."""
+    QUARANTINE = "quarantine"
+    """The name of a node rests after its machine failed; its subject is the node."""
+    STOPPED = "stopped"
+    """A failed machine was powered off, and its disk kept for a while; its subject is the node."""
+    PIN = "pin"
+    """A job was given a site; its subject is the job, its `why` the --constraint that its user gave."""
+    REQUEUED = "requeued"
+    """A job was requeued by us, since its node was taken back; its subject is the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A dated fact. Always with an end, a reason and an author."""
+
+    kind: FactKind
+    subject: str
+    at: float
+    until: float
+    why: str
+    by: str = ""
+
+
+class EventKind(Enum):
+    """What admins are told of."""
+
+    CLOSED = "closed"
+    OPENED = "opened"
+    FAILED_BOOT = "failed-boot"
+    QUARANTINED = "quarantined"
+    RECLAIMED = "reclaimed"
+    REQUEUED = "requeued"
+    GANG_GIVEN_BACK = "gang-given-back"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    POLICY_FAILED = "policy-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened and that somebody should know of, in one sentence."""
+
+    at: float
+    kind: EventKind
+    subject: str
+    """The pool, node, job or policy."""
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,8 +594,19 @@ class Snapshot:
     sites: Mapping[SiteName, Site] = field(default_factory=lambda: MappingProxyType({}))
     closed: Mapping[PoolName, Closure] = field(default_factory=lambda: MappingProxyType({}))
     creations: Mapping[JobId, Creations] = field(default_factory=lambda: MappingProxyType({}))
-    starts: tuple[float, ...] = ()
-    """When machines were started in the last hour, oldest first."""
+    launches: tuple[Launch, ...] = ()
+    """The launch calls of the last hour, oldest first."""
+    queues: Mapping[str, Queue] = field(default_factory=lambda: MappingProxyType({}))
+    """By partition; a partition without an entry has no wishes."""
+    reservations: tuple[Reservation, ...] = ()
+    facts: Mapping[tuple[FactKind, str], Fact] = field(default_factory=lambda: MappingProxyType({}))
+    """Those that hold now, by kind and subject."""
+    usual: Mapping[PoolName, float] = field(default_factory=lambda: MappingProxyType({}))
+    """How many nodes of each pool were busy at this hour of the week: the mean over the last weeks."""
+    used_s: Mapping[NodeName, float] = field(default_factory=lambda: MappingProxyType({}))
+    """For how long each node had a machine in the last two weeks; of pools that start the least used first."""
+    utc_offset_s: float = 0.0
+    """What the site's clock is ahead of UTC."""
     surplus: tuple[Machine, ...] = ()
     """Machines of ours beside the one that serves their node: second machines of a name."""
     unseen: str = ""
@@ -407,7 +619,10 @@ class Snapshot:
         own = self.closed.get(pool.name)
         if own and own.result is not Result.THROTTLED and self.now < own.until:
             return own
-        return self._at_site(pool.site, Result.AUTH)
+        return self._at_site(pool.site, Result.AUTH) or self._of_family(pool)
+
+    def fact(self, kind: FactKind, subject: str = "") -> Fact | None:
+        return self.facts.get((kind, subject))
 
     def slowed(self, site: SiteName) -> Closure | None:
         """The throttle that makes a site's launches wait."""
@@ -416,7 +631,22 @@ class Snapshot:
     def half_open(self, pool: Pool) -> Closure | None:
         """The closure whose time is over, but which no good end has lifted yet."""
         own = self.closed.get(pool.name)
-        return own if own and 0 < own.until <= self.now else None
+        throttled = own is not None and own.result is Result.THROTTLED  # which closed nothing
+        return own if own and not throttled and 0 < own.until <= self.now else None
+
+    def _of_family(self, pool: Pool) -> Closure | None:
+        """A quota that a pool shares: what one may not have more of, its whole family may not."""
+        for name, closure in self.closed.items():
+            of = self.pools.get(name)
+            if (
+                closure.result is Result.QUOTA
+                and self.now < closure.until
+                and of
+                and pool.family
+                and (of.site, of.family) == (pool.site, pool.family)
+            ):
+                return closure
+        return None
 
     def _at_site(self, site: SiteName, result: Result) -> Closure | None:
         for name, closure in self.closed.items():
@@ -447,7 +677,24 @@ class Goal:
     gang: GangId | None = None
     need: int = 1
     """How many nodes the job needs in all, for the cap on creations."""
-    policy: str = ""
+    also: tuple[JobId, ...] = ()
+    """Further jobs that the node serves at the same time..."""
+    gangs: tuple[GangId, ...] = ()
+    """...and their gangs, which are not complete without it."""
+    by: float | None = None
+    """When the node must be free: jobs that still run there then are requeued. None: they may run to their end."""
+    whole: bool = True
+    """False: the gang is not complete with these goals, so none of its nodes is handed to Slurm yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A policy lets a job wait on purpose: a reason to be told, not a wish."""
+
+    job: JobId
+    reason: str
+    but: frozenset[PoolName] = frozenset()
+    """The pools that are meant; empty: all."""
 
 
 class Verb(Enum):
@@ -463,7 +710,7 @@ class Verb(Enum):
     REQUEUE = "requeue"
 
 
-DESTRUCTIVE = frozenset({Verb.STOP, Verb.DELETE, Verb.DRAIN})
+DESTRUCTIVE = frozenset({Verb.STOP, Verb.DELETE, Verb.DRAIN, Verb.REQUEUE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,14 +719,17 @@ class Action:
 
     verb: Verb
     node: NodeName
+    """Empty for a step that is a job's alone: pin, release."""
     reason: str
     op: OpId
     pool: PoolName | None = None
     job: JobId | None = None
     arg: str = ""
-    """start: "all" if the operation is all or nothing; drain: "off" if the node has no machine; resume: its address;
-    stop, delete: the machine."""
+    """start: the machine to power on, if there is one; drain: "off" if the node has no machine; resume: its address;
+    stop, delete: the machine; pin: the job's new --constraint."""
     need: int = 1
+    together: bool = False
+    """start: all machines of the operation, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,6 +761,10 @@ class Plan:
     """For each job we have something to say about: the sentence its comment shall carry."""
     never: Mapping[JobId, str] = field(default_factory=lambda: MappingProxyType({}))
     """Jobs that no pool can ever serve, and why."""
+    waits: Mapping[JobId, Wait] = field(default_factory=lambda: MappingProxyType({}))
+    """Jobs that a policy lets wait on purpose."""
+    policies: Mapping[NodeName, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Whose wish each goal is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,6 +776,12 @@ class Limits:
     creations_per_job: int = 3
     """How many machines may be created for each node a job needs."""
     min_up_s: float = 60.0
+    search_s: float = 900.0
+    """How long offers are tried for a job whose launches are refused..."""
+    search_rest_s: float = 900.0
+    """...and how long it then rests before they are tried again."""
+    quarantine_s: float = 600.0
+    """How long the name of a node whose machine failed rests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,3 +800,6 @@ class Operation:
     """For each node how many nodes that job needs in all."""
     all_or_none: bool = False
     machines: tuple[MachineId, ...] = ()
+    """start: those to power on, none to create; stop, delete: those to be given back. In the order of the nodes."""
+    hard: bool = False
+    """stop, delete: without asking the machine's system to shut down."""

@@ -10,24 +10,30 @@ Messages of both are one sentence for an admin, naming the command, file or addr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from cmscale.model import (
     Closure,
     Creations,
+    Event,
+    Fact,
+    FactKind,
     Job,
     JobId,
+    Launch,
     Machine,
     MachineId,
     NodeName,
     NodeRecord,
+    Notice,
     Operation,
     OpId,
     Outcome,
     Plan,
     PoolName,
+    Reservation,
     SiteName,
     Snapshot,
 )
@@ -51,6 +57,17 @@ class Reading(Generic[T]):
     unreadable: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a failed machine wrote to its console before it was given up."""
+
+    node: NodeName
+    machine: MachineId
+    at: float
+    why: str
+    text: str
+
+
 class Scheduler(Protocol):
     """Slurm, as far as we need it. Every call ends within a set time.
 
@@ -72,6 +89,18 @@ class Scheduler(Protocol):
     def say(self, comments: Mapping[JobId, str]) -> Mapping[JobId, Outcome]:
         """Set the comments of jobs, whole."""
 
+    def reservations(self) -> Reading[Reservation]:
+        """Every reservation that has not ended."""
+
+    def requeue(self, jobs: Sequence[JobId]) -> Mapping[JobId, Outcome]:
+        """End running jobs and put them back into the queue; `bad-request` for one that may not run again."""
+
+    def release(self, jobs: Sequence[JobId]) -> Mapping[JobId, Outcome]:
+        """Let requeued jobs start at once: neither held nor put off."""
+
+    def pin(self, constraints: Mapping[JobId, str]) -> Mapping[JobId, Outcome]:
+        """Set the --constraint of pending jobs, whole; empty: none."""
+
 
 class Provider(Protocol):
     """The machines of one site. Calls are idempotent by operation id."""
@@ -84,11 +113,17 @@ class Provider(Protocol):
     def start(self, operation: Operation) -> Mapping[NodeName, Outcome]:
         """Create or power on. The same operation again gives the same machines, also after a crash of ours."""
 
-    def stop(self, machines: Sequence[MachineId]) -> Mapping[MachineId, Outcome]:
-        """Power off, keeping the machine."""
+    def stop(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
+        """Power off, keeping the machine; its system is asked to shut down first, unless `hard`."""
 
-    def delete(self, machines: Sequence[MachineId]) -> Mapping[MachineId, Outcome]:
-        """Remove for good; a machine that is gone already is ok."""
+    def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
+        """Remove for good; a machine that is gone already is ok. `hard` as above, where the cloud knows it."""
+
+    def notices(self) -> Mapping[MachineId, Notice]:
+        """The machines of ours that the cloud will take back. Raises Unavailable."""
+
+    def evidence(self, machine: MachineId) -> str:
+        """What the machine wrote to its console, as far as the cloud kept it; empty if nothing. Raises Unavailable."""
 
     def problems(self) -> Sequence[str]:
         """What an admin must change before this site can work, a sentence each; touches nothing."""
@@ -121,14 +156,57 @@ class Journal(Protocol):
     def creations(self, submitted: Mapping[JobId, float]) -> Mapping[JobId, Creations]:
         """What was started for these jobs since they were submitted."""
 
-    def starts(self, since: float) -> tuple[float, ...]:
-        """When machines were started, one entry a machine, oldest first."""
+    def launches(self, since: float) -> tuple[Launch, ...]:
+        """The launch calls since then, oldest first."""
 
-    def record(self, view: Snapshot, plan: Plan) -> None: ...
+    def jobs_of(self, ops: Collection[OpId]) -> Mapping[tuple[OpId, NodeName], JobId]:
+        """For which job each node of these starts was started."""
+
+    def used_s(self, since: float, now: float) -> Mapping[NodeName, float]:
+        """For how long each node had a machine since then."""
+
+    # --- dated facts
+
+    def put_fact(self, fact: Fact) -> None:
+        """Remember; a fact of the same kind and subject is replaced."""
+
+    def drop_fact(self, kind: FactKind, subject: str) -> None: ...
+
+    def facts(self, now: float) -> tuple[Fact, ...]:
+        """Those that have not ended."""
+
+    # --- what was seen and decided
+
+    def put_busy(self, busy: Mapping[PoolName, int], now: float) -> None:
+        """Remember how many nodes of each pool were busy in this hour; the most counts."""
+
+    def usual(self, at: float) -> Mapping[PoolName, float]:
+        """How many nodes were busy at that hour of the week: the mean over the last four weeks that are known."""
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Remember what happened."""
+
+    def events(self, since: float) -> tuple[Event, ...]:
+        """What happened since then, oldest first."""
+
+    def keep_evidence(self, node: NodeName, machine: MachineId, at: float, why: str, text: str) -> None:
+        """Keep what a failed machine wrote to its console."""
+
+    def evidence(self, node: NodeName) -> tuple[Evidence, ...]:
+        """What is kept of a node's failed machines, the last one first."""
+
+    def record(self, view: Snapshot, plan: Plan) -> None:
+        """Keep the snapshot and its plan if they say anything that the last ones did not."""
+
+    def snapshots(self, since: float, until: float) -> Iterator[Snapshot]:
+        """The snapshots that were kept, oldest first."""
 
 
 class Clock(Protocol):
     def now(self) -> float: ...
+
+    def utc_offset_s(self) -> float:
+        """What the site's clock is ahead of UTC now."""
 
     def wait(self, seconds: float) -> bool:
         """Wait; True if the wait was cut short because we are asked to end."""

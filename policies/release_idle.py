@@ -1,4 +1,4 @@
-"""Give back machines that nobody needs: idle for long enough, or never going to serve.
+"""Give back machines that nobody needs: idle for long enough, with no waiting job for them.
 
 Where machines are paid for in whole quanta, an idle one is kept until the last call of the quantum that is paid for
 already: it costs nothing more until then, and a job may still come.
@@ -20,15 +20,15 @@ class Settings:
 
 def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) -> Iterator[Goal]:
     for node in view.nodes.values():
-        if node.pool is None or node.name in claimed or node.power not in {Power.ON, Power.STARTING}:
+        # A helper runs no jobs, so it always seems idle; start_helpers knows when it is needed.
+        if node.pool is None or node.name in claimed or node.outside or node.idle_since is None:
             continue
         pool = view.pools[node.pool]
-        if node.sick and not node.busy:
-            yield Goal(node.name, Want.GONE, node.sick)
-        elif node.idle_since is not None and node.name not in pool.keep_running:
-            idle_s = view.now - node.idle_since
-            if idle_s >= settings.idle_s and (node.drained or _last_call(view, node, pool, settings.last_call_s)):
-                yield Goal(node.name, Want.GONE, f"idle for {idle_s:.0f} s and no waiting job needs it")
+        idle_s = view.now - node.idle_since
+        if node.power is not Power.ON or idle_s < settings.idle_s or node.name in pool.keep_running:
+            continue
+        if node.drained or _last_call(view, node, pool, settings.last_call_s):
+            yield Goal(node.name, Want.GONE, f"idle for {idle_s:.0f} s and no waiting job needs it")
 
 
 def _last_call(view: Snapshot, node: Node, pool: Pool, last_call_s: float) -> bool:

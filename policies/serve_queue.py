@@ -2,14 +2,20 @@
 
 Jobs are placed in Slurm's order of priority: first on nodes that are up or coming, then on new ones. All nodes of a
 job come from one site, or none is started. What is coming already is counted first, so no tick starts the same node's
-worth twice.
+worth twice. A job that will soon find room at home, or cheaply enough, waits for it.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cmscale import fit
-from cmscale.model import GangId, Goal, Job, NodeName, PoolName, Power, Snapshot, Want
+from cmscale.fit import groups
+from cmscale.model import OFF_REASON, Goal, Help, Node, NodeName, Power, Snapshot, Wait, Want
+from cmscale.placing import market
+from cmscale.placing.gangs import Gangs
+from cmscale.placing.home import Home
+from cmscale.placing.market import Market
+from cmscale.placing.room import Room
+from cmscale.placing.tasks import Served, Tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,61 +23,81 @@ class Settings:
     patience_s: float = 120.0
     """How long Slurm has to use a node that seems free. After that its room no longer counts: Slurm sees
     something that we don't, and the waiting job must not wait for ever."""
+    gang_wait_s: float = 600.0
+    """How long machines of a job of several nodes wait for the rest of them before all are given back."""
+    spot: str = "always"
+    """Which jobs may start spot machines: "always" all that can run again; "opt-in" those whose user writes `spot` into
+    the job's comment, or whose time limit is at most spot_limit; "never" none. `on-demand` in the comment opts out."""
+    spot_limit_s: float = 7200.0
+    spot_share: float = 1.0
+    """The most of all machines that may be spot machines; what is above it is started on demand."""
+    wait_per_dollar_s: float = 0.0
+    """How long a job may be expected to wait for home for each dollar that starting machines for it would cost. Where
+    home is free sooner than a machine has booted, it waits in any case."""
+    wait_at_most_s: float = 3600.0
+    """No job waits for home for longer than this."""
+
+    def __post_init__(self) -> None:
+        if self.spot not in market.WORDS:
+            raise ValueError(f'spot is "{self.spot}"; expected one of {", ".join(market.WORDS)}')
+        if not 0 <= self.spot_share <= 1:
+            raise ValueError(f"spot_share is {self.spot_share:g}; expected a share from 0 to 1")
 
 
-def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) -> Iterator[Goal]:
+def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) -> Iterator[Goal | Wait]:
     yield from _bound(view, claimed)
-    room = fit.Room.of(view, claimed, _tired(view, settings.patience_s))
-    for group in fit.groups(view.jobs):
-        tasks = _Tasks(group.jobs)
-        for placement in room.place(group.ask, group.count):
-            job, need = tasks.take(placement.times, len(placement.shares))
-            gang = GangId(f"{job.id}#{tasks.taken}") if len(placement.shares) > 1 else None
-            for node in placement.nodes:
-                yield Goal(node.name, Want.UP, f"job {job.id} waits and fits here", job.id, gang, need)
-            for node in placement.new:
-                yield Goal(node.name, Want.UP, f"job {job.id} waits{_where(view, node.pool)}", job.id, gang, need)
+    room = Room.of(view, claimed, _tired(view, settings.patience_s))
+    spot = Market(view, settings.spot, settings.spot_limit_s, settings.spot_share)
+    home = Home(view, settings.wait_per_dollar_s, settings.wait_at_most_s)
+    gangs = Gangs(view, settings.gang_wait_s)
+    served = Served(view)
+    for group in groups(view.jobs, key=spot.wish if spot.spot else None):
+        waits_at_home = home.may_serve(group.ask)
+        if not (waits_at_home or gangs.mine or spot.spot) and room.full_for(group.ask):
+            continue  # as most of a long queue are
+        tasks = Tasks(group.jobs)
+        if waits_at_home:
+            for placement in room.place(group.ask, group.tasks, home.nothing_new):
+                served.by(placement, tasks)
+                home.uses(placement, group.ask)
+            yield from home.patient(tasks)
+        for placement in spot.placements(room, group, group.tasks - tasks.taken):
+            served.by(placement, tasks)
+        if tasks.taken < group.tasks:
+            yield from gangs.held(room, tasks.jobs)
+            yield from spot.barred_waits(tasks)
+    yield from served.goals()
+    yield from gangs.given_back(room)
 
 
 def _bound(view: Snapshot, claimed: frozenset[NodeName]) -> Iterator[Goal]:
     """Slurm can bind a job to a node before we have parked it; the job then needs just that node."""
     for job in view.jobs:
-        for name in sorted(job.nodes - claimed):
+        for name in sorted(job.nodes - claimed) if job.nodes else ():
             node = view.nodes.get(name)
             if node and not job.pending and node.power in {Power.GONE, Power.OFF}:
                 yield Goal(name, Want.UP, f"Slurm has bound job {job.id} to it", job.id, need=len(job.nodes))
 
 
 def _tired(view: Snapshot, patience_s: float) -> frozenset[NodeName]:
-    """Nodes that have been idle for so long that Slurm would have used them, were they what the jobs need."""
+    """Nodes that have been idle, with jobs waiting, for so long that Slurm would have used them, were they what the
+    jobs need. Not where a gang waits for the last of its machines: until it has come, Slurm could not. That a node is
+    being given back says nothing else; only one that was never handed over has yet to be tried."""
+    waiting = [job for job in view.jobs if job.help is Help.NODES and job.pending]
+    if not waiting:
+        return frozenset()
+    since = min(max(job.submit, job.begin or 0.0) for job in waiting)
+    gangs = {job.id for job in waiting if job.ask.nodes > 1}
+    gathering = {node.site for node in view.nodes.values() if node.for_job in gangs and _is_joining(node)}
     return frozenset(
         node.name
         for node in view.nodes.values()
-        if node.idle_since is not None and node.schedulable and view.now - node.idle_since > patience_s
+        if node.idle_since is not None
+        and view.now - max(node.idle_since, since) > patience_s
+        and node.site not in gathering
+        and not _is_joining(node)
     )
 
 
-def _where(view: Snapshot, name: PoolName | None) -> str:
-    pool = view.pools.get(name) if name else None
-    return f"; {pool.name} is the cheapest that fits, ${pool.price_hour:g} an hour" if pool else ""
-
-
-class _Tasks:
-    """Deals placements to the jobs of a group in order."""
-
-    def __init__(self, jobs: tuple[Job, ...]) -> None:
-        self.jobs = list(jobs)
-        self.left = self.jobs[0].count
-        self.at = 0
-        self.taken = 0
-
-    def take(self, times: int, nodes: int) -> tuple[Job, int]:
-        """The job the next placement serves, and how many nodes that job needs in all."""
-        job = self.jobs[self.at]
-        self.taken += times
-        while times >= self.left and self.at + 1 < len(self.jobs):
-            times -= self.left
-            self.at += 1
-            self.left = self.jobs[self.at].count
-        self.left -= times
-        return job, nodes * job.count
+def _is_joining(node: Node) -> bool:
+    return node.power is Power.STARTING or (node.drained_by_us and node.reason == OFF_REASON and node.registered)

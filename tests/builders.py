@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,6 +10,8 @@ from cmscale.model import (
     HOME,
     OFF_REASON,
     Ask,
+    Fact,
+    FactKind,
     Goal,
     Help,
     Job,
@@ -19,6 +21,7 @@ from cmscale.model import (
     MachineState,
     Node,
     NodeName,
+    Notice,
     Pool,
     PoolName,
     Power,
@@ -121,6 +124,20 @@ def view(
         "sites": MappingProxyType(sites),
     }
     return Snapshot(**(defaults | changes))
+
+
+def fact(kind: FactKind, subject: str = "", **changes: Any) -> Fact:
+    defaults: dict[str, Any] = {"at": NOW - 60, "until": NOW + 600, "why": "because", "by": "cm-scale"}
+    return Fact(kind, subject, **(defaults | changes))
+
+
+def facts(*each: Fact) -> Mapping[tuple[FactKind, str], Fact]:
+    """Facts as a snapshot holds them."""
+    return MappingProxyType({(fact.kind, fact.subject): fact for fact in each})
+
+
+def notice(deadline: float = NOW + 120, why: str = "spot interruption") -> Notice:
+    return Notice(deadline, why)
 
 
 def goal(name: str = "t4-1", want: Want = Want.UP, **changes: Any) -> Goal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
@@ -16,8 +17,9 @@ from pydantic import BaseModel
 
 from cmscale.cli.cm_scale import cm_scale
 from cmscale.core.guards import GUARDS
-from cmscale.model import Help, Power, Result
-from cmscale.shell import config, policies
+from cmscale.model import EventKind, Help, NodeName, PoolName, Power, Result, SiteName
+from cmscale.shell import policies, schema
+from cmscale.shell.scripts import Call, Kind
 from cmscale.shell.shipped import share_dir
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +83,7 @@ def keys(table: type[BaseModel], above: str = "") -> Iterator[str]:
 
 def test_every_key_of_the_configuration_is_documented_and_no_other() -> None:
     told = re.findall(r"^\| `([\w.]+)` \|", section("Configuration"), re.MULTILINE)
-    assert sorted(told) == sorted(keys(config.FileTable))
+    assert sorted(told) == sorted(keys(schema.FileTable))
 
 
 def test_every_guard_is_documented_in_its_order() -> None:
@@ -105,10 +107,24 @@ def test_every_shipped_policy_is_documented_with_its_settings() -> None:
     assert told == expected
 
 
-@pytest.mark.parametrize("words", [Power, Result], ids=["power", "result"])
-def test_the_words_of_states_are_documented(words: type[Power | Result]) -> None:
-    told = section("Words").partition(f"| {words.__name__.lower()} | meaning |")[2].partition("\n\n")[0]
+@pytest.mark.parametrize("name", sorted(path.stem for path in share_dir("policies").glob("*.py")))
+def test_every_setting_of_a_policy_is_in_the_example_with_its_default(name: str) -> None:
+    tables = tomllib.loads((share_dir("etc") / "cmscale.toml").read_text(encoding="utf-8"))["policy"]
+    (by_itself,) = policies.load((name,), None, MappingProxyType({}))
+    (as_written,) = policies.load((name,), None, {name: tables[name]})
+    assert dataclasses.asdict(as_written.settings) == dataclasses.asdict(by_itself.settings)
+    assert set(tables[name]) == {each.name.removesuffix("_s") for each in dataclasses.fields(by_itself.settings)}
+
+
+@pytest.mark.parametrize(("heading", "words"), [("power", Power), ("result", Result), ("event", EventKind)])
+def test_the_words_of_states_are_documented(heading: str, words: type[Power | Result | EventKind]) -> None:
+    told = section("Words").partition(f"| {heading} | meaning |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `([\w-]+)` \|", told, re.MULTILINE) == [word.value for word in words]
+
+
+def test_what_scripts_are_told_is_documented() -> None:
+    call = Call(Kind.PROLOG, NodeName("n1"), PoolName("p"), SiteName("s"))
+    assert set(re.findall(r"`((?:CMSCALE|AS)_\w+)`", section("Prolog and epilog"))) == set(call.environment)
 
 
 def test_what_more_nodes_would_do_is_documented() -> None:

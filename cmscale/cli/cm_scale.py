@@ -5,16 +5,16 @@ Whatever a person can mend ends it with sentences on standard error and exit sta
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from pathlib import Path
 
 import click
 
-from cmscale.cli import daemon, looks, policies, setting_up, trying
+from cmscale.cli import daemon, events, explaining, looks, pausing, policies, replaying, setting_up, trying
 from cmscale.cli.shared import config_option, fail
 from cmscale.ports import Unavailable
+from cmscale.shell import wiring
 from cmscale.shell.config import ConfigError
 
 
@@ -33,7 +33,11 @@ for command in (
     looks.plan,
     looks.status,
     looks.nodes,
-    looks.explain_,
+    explaining.explain_,
+    events.events,
+    replaying.replay,
+    pausing.pause,
+    pausing.resume,
     setting_up.check,
     setting_up.slurm_conf,
     policies.policies_,
@@ -45,9 +49,7 @@ for command in (
 
 def main() -> None:
     """The program, as the shell calls it."""
-    # A look at a large queue makes many values that live on and hardly a cycle: Python's own pace of searching for
-    # cycles would cost a fifth of the time.
-    gc.set_threshold(100_000, 20, 100)
+    wiring.search_for_cycles_seldom()
     try:
         cm_scale(standalone_mode=False)
     except click.exceptions.Abort:

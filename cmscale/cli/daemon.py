@@ -15,8 +15,9 @@ from cmscale.cli import render
 from cmscale.cli.shared import EXIT_BAD_INPUT, clock, configured, fail, json_option, tell
 from cmscale.ports import Misconfigured, Unavailable
 from cmscale.shell import presence, wiring
-from cmscale.shell.config import Config, Mode
+from cmscale.shell.config import Config
 from cmscale.shell.loop import Daemon, Look, run, tick
+from cmscale.shell.schema import Mode
 
 
 @click.command("run", short_help='Watch and decide, again and again; in mode "act" also do it.')
@@ -60,9 +61,11 @@ def _log(*, verbose: bool) -> None:
 
 def _greeting(config: Config, daemon: Daemon) -> str:
     pools = f"{render.number(len(config.pools), 'pool')} at {render.number(len(config.sites), 'site')}"
+    if daemon.may_act and daemon.world.paused:
+        return f"cm-scale: paused for cluster {config.cluster}, {pools}, since {daemon.world.paused}; Ctrl-C ends it."
     if daemon.may_act:
         return f"cm-scale: acting for cluster {config.cluster}, {pools}; Ctrl-C ends it."
-    how = "" if config.mode is Mode.ACT else f'; to act, set cluster.mode = "act" in {config.path}'
+    how = "" if config.mode is not Mode.OBSERVE else f'; to act, set cluster.mode = "act" in {config.path}'
     return f"cm-scale: observing cluster {config.cluster}, {pools}: nothing is touched{how}."
 
 

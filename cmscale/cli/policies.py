@@ -18,10 +18,13 @@ import click
 from cmscale.cli import render
 from cmscale.cli.shared import EXIT_BAD_INPUT, configured, fail, json_option
 from cmscale.shell import wiring
-from cmscale.shell.config import POLICY_NAME, Config, ConfigError, at_line, nearest, shown
+from cmscale.shell.config import Config, ConfigError
+from cmscale.shell.mistakes import at_line
 from cmscale.shell.policies import Policy, Setting, found, settings
+from cmscale.shell.schema import POLICY_NAME
 from cmscale.shell.shipped import share_dir
 from cmscale.shell.trial import tried
+from cmscale.shell.values import nearest, shown
 
 
 @click.group("policies", short_help="List, check and write policies.")
@@ -161,7 +164,7 @@ _TEMPLATE = '''\
 
 A policy is asked at every look at the cluster. It yields a goal for each node it wishes something for: Want.UP,
 Want.DRAINED, Want.OFF (stopped and kept) or Want.GONE (deleted). It does nothing itself and reads no clock: all it may
-know is in the view, whose fields cmscale/model.py tells. Who fits where is told by cmscale/fit.py.
+know is in the view, whose fields cmscale/model.py tells. Who fits where is told by cmscale/fit.py and cmscale/placing.
 """
 
 from collections.abc import Iterator

@@ -22,8 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from cmscale.adapters.slurm.hostlist import fold
-from cmscale.core.explain import decision
-from cmscale.model import Action, Help, Job, Node, Plan, Pool, Power, Refusal, Snapshot, Verb
+from cmscale.core import compare
+from cmscale.core.telling import decision
+from cmscale.model import Action, FactKind, Help, Job, Node, Plan, Pool, Power, Refusal, Snapshot, Verb
 
 
 def as_json(value: Any) -> str:
@@ -79,10 +80,14 @@ def decisions(actions: Iterable[Action]) -> list[str]:
     together: dict[tuple[Verb, str], list[Action]] = defaultdict(list)
     for action in actions:
         together[action.verb, action.reason].append(action)
-    return [
-        decision(verb, fold([action.node for action in group]), reason, len(group))
-        for (verb, reason), group in together.items()
-    ]
+    return [decision(verb, _whom(group), reason, len(group)) for (verb, reason), group in together.items()]
+
+
+def _whom(actions: Iterable[Action]) -> str:
+    """The nodes, or the jobs where the step is theirs alone."""
+    nodes = [action.node for action in actions if action.node]
+    jobs = [action.job for action in actions if action.job and not action.node]
+    return ", ".join([*([fold(nodes)] if nodes else []), *(f"job {job}" for job in jobs)])
 
 
 def asked_again(view: Snapshot) -> list[str]:
@@ -98,32 +103,19 @@ def trouble_lines(view: Snapshot) -> list[str]:
 
 def facts(view: Snapshot, plan: Plan) -> frozenset[object]:
     """What a plan says, without the figures in its sentences that change from second to second."""
-    return frozenset(
-        {
-            *map(_action, plan.actions),
-            *map(_refusal, plan.refused),
-            *plan.failed,
-            *plan.never.items(),
-            *trouble_lines(view),
-            plan.idle_because,
-        }
-    )
+    return compare.said(plan) | frozenset(trouble_lines(view))
 
 
 def only_news(plan: Plan, told: Container[object]) -> Plan:
     """The plan without what has been told."""
     return replace(
         plan,
-        actions=tuple(action for action in plan.actions if _action(action) not in told),
+        actions=tuple(action for action in plan.actions if compare.step(action) not in told),
         refused=tuple(refusal for refusal in plan.refused if _refusal(refusal) not in told),
         failed=tuple(failure for failure in plan.failed if failure not in told),
         never={job: why for job, why in plan.never.items() if (job, why) not in told},
         idle_because="" if plan.idle_because in told else plan.idle_because,
     )
-
-
-def _action(action: Action) -> object:
-    return action.verb, action.node, action.job
 
 
 def _refusal(refusal: Refusal) -> object:
@@ -141,6 +133,7 @@ def plan_json(view: Snapshot, plan: Plan) -> dict[str, Any]:
         "refused": plan.refused,
         "failed": plan.failed,
         "never": dict(plan.never),
+        "waits": {job: wait.reason for job, wait in plan.waits.items()},
         "notes": dict(plan.notes),
         "unreadable": view.unreadable,
         "unseen": unseen(view),
@@ -176,6 +169,7 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
             "up": _count(view, pool.name, Power.ON),
             "starting": _count(view, pool.name, Power.STARTING),
             "stopping": _count(view, pool.name, Power.STOPPING),
+            "stopped": _count(view, pool.name, Power.OFF),
             "most": pool.most,
             "price_hour": pool.price_hour,
             "closed": _closed(view, pool),
@@ -184,6 +178,7 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
     ]
     pending = [job for job in view.jobs if job.pending]
     return {
+        "now": view.now,
         "daemon": dict(daemon),
         "sites": [{"name": site.name, "region": site.region, "unseen": site.unseen} for site in view.sites.values()],
         "pools": pools,
@@ -193,12 +188,17 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
             "more_nodes_would_help": sum(job.count for job in pending if job.help is Help.NODES),
             "never": dict(plan.never),
         },
-        "price_hour": sum(
-            view.pools[node.pool].price_hour for node in view.nodes.values() if node.pool and node.machine
-        ),
+        "paused": view.fact(FactKind.PAUSE),
+        "price_hour": sum(_price_hour(view.pools[node.pool], node) for node in view.nodes.values() if node.pool),
         "unseen": unseen(view),
         "unreadable": view.unreadable,
     }
+
+
+def _price_hour(pool: Pool, node: Node) -> float:
+    if node.machine is None:
+        return 0.0
+    return pool.stopped_price_hour if node.power is Power.OFF else pool.price_hour
 
 
 def _closed(view: Snapshot, pool: Pool) -> str:
@@ -222,6 +222,10 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         out.print(f"daemon   running as process {daemon['pid']}, mode {daemon['mode']}{last}")
     else:
         out.print(f"daemon   not running (mode {daemon['mode']}); start it with: cm-scale run")
+    if paused := told["paused"]:
+        who = f" by {paused.by}" if paused.by else ""
+        end = f" for another {_span(paused.until - told['now'])}" if paused.until > told["now"] else ""
+        out.print(f"paused   {paused.why}{who}{end}; nothing is started and nothing given back")
     if "slurm" in told["unseen"]:
         return  # the rest would be made of nothing
     never = f", no pool can ever serve {len(jobs['never'])}" if jobs["never"] else ""
@@ -230,6 +234,8 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         f"more nodes would help {jobs['more_nodes_would_help']}{never}"
     )
     headings = {"pool": "name", "site": "site", "up": "up", "starting": "starting", "stopping": "stopping"}
+    if any(pool["stopped"] for pool in told["pools"]):
+        headings["stopped"] = "stopped"
     headings |= {"most": "most", "$/h each": "price_hour", "closed": "closed"}
     columns = [
         Column(heading, [_cell(pool[key]) for pool in told["pools"]], right=heading not in {"pool", "site", "closed"})

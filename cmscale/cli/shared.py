@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from cmscale.shell import config as configuration
+from cmscale.shell import values
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +30,26 @@ config_option = click.option(
     help="The configuration file.  [default: $CMSCALE_CONFIG or /etc/cm-scale/cmscale.toml]",
 )
 json_option = click.option("--json", "in_json", is_flag=True, help="Print one JSON object instead of lines.")
+
+
+def duration_option(name: str, into: str, *, default: str | None, help: str) -> Callable[[F], F]:  # noqa: A002 - click's
+    """An option that takes a time such as "30m", as the configuration writes it; the command is given seconds."""
+    shown = default is not None
+    return click.option(
+        name, into, default=default, show_default=shown, metavar="DURATION", callback=_seconds, help=help
+    )
+
+
+def _seconds(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        seconds = values.duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, option) from None
+    if not seconds:
+        raise click.BadParameter("expected more than 0", context, option)
+    return seconds
 
 
 def fail(problems: Iterable[str]) -> NoReturn:
@@ -63,6 +84,11 @@ def configured(command: F) -> F:
         return command(configuration.load(path), *args, **kwargs)
 
     return with_config  # type: ignore[return-value]
+
+
+def date(at: float) -> str:
+    """The day and the time, for lines that may be read days later."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def clock(at: float) -> str:

@@ -31,6 +31,7 @@ RESTS: Mapping[Result, Rest] = {
     Result.IMAGE: Rest(600, 3600),
     Result.BAD_REQUEST: Rest(600, 3600),
     Result.BOOT: Rest(300, 3600, from_strike=2),  # one machine may fail by chance
+    Result.PROLOG: Rest(10, 600),
 }
 
 
@@ -48,6 +49,11 @@ def after_launch(before: Closure | None, outcomes: Mapping[NodeName, Outcome], n
 def after_failed_boot(before: Closure | None, why: str, now: float) -> Closure:
     """What is to be remembered of a pool whose machine never joined."""
     return _struck(before, Result.BOOT, why, now)
+
+
+def after_notice(before: Closure | None, why: str, now: float) -> Closure:
+    """What is to be remembered of a pool of which the cloud takes a machine back: it needs the room itself."""
+    return _struck(before, Result.CAPACITY, why, now)
 
 
 def _struck(before: Closure | None, result: Result, why: str, now: float) -> Closure:

@@ -6,15 +6,23 @@ and the limits: it reads no clock and touches nothing, so a plan can be explaine
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cmscale.core import explain
+from cmscale.core.binding import bindings, releases
 from cmscale.core.guards import Bench, Proposal, admit
 from cmscale.core.steps import step
 from cmscale.model import (
+    DESTRUCTIVE,
     Action,
+    FactKind,
+    GangId,
     Goal,
+    Job,
+    JobId,
     Limits,
     Machine,
     Node,
@@ -23,9 +31,18 @@ from cmscale.model import (
     Plan,
     PolicyFailure,
     Power,
+    Refusal,
     Snapshot,
     Verb,
+    Wait,
 )
+
+ASKED_AGAIN_S = 60.0
+"""A requeue that Slurm did not carry out is asked for again after this time."""
+
+
+OF_A_JOB = frozenset({"creations_per_job", "search_time", "queue_thresholds"})
+"""Guards whose reason is the job's own: no other node would change it."""
 
 
 class Policy(Protocol):
@@ -34,87 +51,188 @@ class Policy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def propose(self, view: Snapshot, claimed: frozenset[NodeName]) -> Iterator[Goal]: ...
+    def propose(self, view: Snapshot, claimed: frozenset[NodeName]) -> Iterator[Goal | Wait]: ...
 
 
 def decide(view: Snapshot, policies: Sequence[Policy], limits: Limits) -> Plan:
     """The plan for this tick. Without a sight of Slurm there is none."""
     if view.unseen:
         return Plan(view.tick, view.now, idle_because=f"Slurm could not be read, so nothing is done: {view.unseen}")
-    goals, failed = _propose(view, policies)
-    wished = {goal.node: goal for goal in goals}
-    incomplete = {goal.gang for goal in goals if goal.gang and view.nodes[goal.node].power is not Power.ON}
+    first = _judge(view, _propose(view, policies), limits)
+    barred = {refusal.goal.job: refusal for refusal in first.refused if refusal.guard in OF_A_JOB and refusal.goal.job}
+    if not barred:
+        return _planned(view, first)
+    # A job that may start nothing must not keep room, in thought, from those behind it.
+    others = replace(view, jobs=tuple(job for job in view.jobs if job.id not in barred or not job.pending))
+    second = _judge(view, _propose(others, policies), limits)
+    return _planned(view, second, tuple(barred.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What the policies ask for, and what of it may be done."""
+
+    proposed: _Proposed
+    incomplete: frozenset[GangId]
+    admitted: Sequence[Proposal]
+    refused: Sequence[Refusal]
+
+
+def _judge(view: Snapshot, proposed: _Proposed, limits: Limits) -> _Judged:
+    goals = proposed.goals
+    incomplete = _incomplete(view, goals)
     proposals = [
         Proposal(goal, node, following)
         for goal in goals
         for node in [view.nodes[goal.node]]
-        if (following := step(node, goal)).verb is not None
+        if (following := step(node, goal, view.now)).verb is not None
         # A gang's nodes are handed over together: Slurm would give the first ones to smaller jobs behind it.
         and not (following.verb is Verb.RESUME and goal.gang in incomplete)
     ]
-    admitted, refused = admit(proposals, Bench.of(view, limits, failed))
-    actions = (*_ordered(view, admitted), *_upkeep(view, wished), *_surplus(view))
-    plan = Plan(view.tick, view.now, actions, goals, tuple(refused), failed)
+    # Nor are its machines started before all of its nodes are parked: a call for a part of them is not all or none.
+    unready = {proposal.goal.gang for proposal in proposals if proposal.step.verb is Verb.DRAIN} - {None}
+    proposals = [each for each in proposals if each.step.verb is not Verb.START or each.goal.gang not in unready]
+    return _Judged(proposed, incomplete, *admit(proposals, Bench.of(view, limits, proposed.failed, goals)))
+
+
+def _planned(view: Snapshot, judged: _Judged, barred: tuple[Refusal, ...] = ()) -> Plan:
+    """The plan that comes of it, with what was refused to jobs that were then left out."""
+    proposed = judged.proposed
+    actions = (
+        *bindings(view, proposed.goals, judged.incomplete),
+        *releases(view),
+        *_ordered(view, judged.admitted),
+        *_upkeep(view, {goal.node for goal in proposed.goals}),
+        *_surplus(view),
+    )
+    plan = Plan(
+        view.tick,
+        view.now,
+        actions,
+        proposed.goals,
+        (*barred, *judged.refused),
+        proposed.failed,
+        waits=proposed.waits,
+        policies=proposed.policies,
+    )
     never, notes = explain.job_notes(view, plan)
-    return Plan(view.tick, view.now, actions, goals, tuple(refused), failed, "", notes, never)
+    return replace(plan, notes=notes, never=never)
 
 
-def _propose(view: Snapshot, policies: Sequence[Policy]) -> tuple[tuple[Goal, ...], tuple[PolicyFailure, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Proposed:
+    """What the policies ask for."""
+
+    goals: tuple[Goal, ...]
+    policies: Mapping[NodeName, str]
+    waits: Mapping[JobId, Wait]
+    failed: tuple[PolicyFailure, ...]
+
+
+def _propose(view: Snapshot, policies: Sequence[Policy]) -> _Proposed:
     """All goals, at most one a node: the first policy to claim a node keeps it. A policy that fails yields nothing."""
     claims: dict[NodeName, Goal] = {}
+    claimed_by: dict[NodeName, str] = {}
+    waits: dict[JobId, Wait] = {}
     failed: list[PolicyFailure] = []
     for policy in policies:
         own: dict[NodeName, Goal] = {}
+        own_waits: dict[JobId, Wait] = {}
         claimed = frozenset(claims)
         try:
             for goal in policy.propose(view, claimed):
-                if goal.node not in view.nodes:
+                if isinstance(goal, Wait):
+                    own_waits[goal.job] = goal
+                    continue
+                node = view.nodes.get(goal.node)
+                if node is None:
                     failed.append(PolicyFailure(policy.name, f"it wishes for a node that does not exist: {goal.node}"))
                     break
-                if view.nodes[goal.node].pool is not None and goal.node not in claimed:
-                    own.setdefault(goal.node, _signed(goal, policy.name))
+                if node.pool is not None and goal.node not in claimed and goal.node not in own:
+                    own[goal.node] = goal
             else:
                 claims |= own
+                claimed_by |= dict.fromkeys(own, policy.name)
+                waits = own_waits | waits
         except Exception as error:  # noqa: BLE001 - a site's own policy may raise anything; the tick goes on without it
             failed.append(PolicyFailure(policy.name, f"{type(error).__name__}: {error}"))
-    return tuple(claims.values()), tuple(failed)
+    return _Proposed(tuple(claims.values()), claimed_by, waits, tuple(failed))
 
 
-def _signed(goal: Goal, policy: str) -> Goal:
-    return Goal(goal.node, goal.want, goal.reason, goal.job, goal.gang, goal.need, policy)
+def _incomplete(view: Snapshot, goals: Iterable[Goal]) -> frozenset[GangId]:
+    """Gangs of which not all nodes are up yet."""
+    incomplete: set[GangId] = set()
+    for goal in goals:
+        if (goal.gang or goal.gangs) and (not goal.whole or view.nodes[goal.node].power is not Power.ON):
+            incomplete.update(goal.gangs, (goal.gang,) if goal.gang else ())
+    return frozenset(incomplete)
 
 
 def _ordered(view: Snapshot, admitted: Sequence[Proposal]) -> Iterator[Action]:
     """The admitted steps. Starts that can share one call share an operation: a gang's, or all single jobs'."""
     ops: dict[tuple[object, ...], OpId] = {}
+    running = _running(view, admitted)
     for proposal in admitted:
         goal, node, following = proposal.goal, proposal.node, proposal.step
         assert following.verb is not None  # noqa: S101 - proposals are made of steps with a verb
-        shared = (following.verb, node.pool, goal.gang) if following.verb is Verb.START else (following.verb, node.site)
+        if following.verb is Verb.REQUEUE:
+            for job in running[node.name]:
+                yield Action(Verb.REQUEUE, node.name, following.why, _op(view, "requeue"), node.pool, job.id)
+            continue
+        if following.verb is Verb.START:
+            # Machines to be powered on and machines to be created can't travel in one call.
+            shared: tuple[object, ...] = (Verb.START, node.pool, goal.gang, bool(following.arg))
+        else:
+            shared = (following.verb, node.site)
         op = ops.setdefault(shared, OpId(f"{view.tick}-{len(ops)}"))
-        arg = "all" if following.verb is Verb.START and goal.gang else following.arg
-        yield Action(following.verb, node.name, following.why, op, node.pool, goal.job, arg, goal.need)
+        together = following.verb is Verb.START and goal.gang is not None
+        yield Action(
+            following.verb, node.name, following.why, op, node.pool, goal.job, following.arg, goal.need, together
+        )
 
 
-def _upkeep(view: Snapshot, wished: dict[NodeName, Goal]) -> Iterator[Action]:
-    """What no wish is needed for: nodes without a machine are parked, machines that have joined are handed over."""
+def _running(view: Snapshot, admitted: Iterable[Proposal]) -> Mapping[NodeName, Sequence[Job]]:
+    """The jobs on nodes that must be free now. A job of several such nodes is requeued for the first one."""
+    due = {proposal.node.name for proposal in admitted if proposal.step.verb is Verb.REQUEUE}
+    running: dict[NodeName, list[Job]] = defaultdict(list)
+    for job in view.jobs if due else ():
+        asked = view.fact(FactKind.REQUEUED, job.id)
+        may = job.requeue and not (asked and view.now - asked.at < ASKED_AGAIN_S)
+        if may and not job.pending and job.state != "COMPLETING" and (nodes := due & job.nodes):
+            running[min(nodes)].append(job)
+    return running
+
+
+def _op(view: Snapshot, word: str) -> OpId:
+    return OpId(f"{view.tick}-{word}")
+
+
+def _upkeep(view: Snapshot, wished: set[NodeName]) -> Iterator[Action]:
+    """What no wish is needed for: nodes without a machine are parked, machines that have joined are handed over, those
+    that don't shut down are switched off."""
+    paused = view.fact(FactKind.PAUSE)
     for node in view.nodes.values():
         if node.pool is None or node.name in wished or node.op or view.sites[node.site].unseen:
             continue
-        following = step(node, None)
-        if following.verb is not None:
-            op = OpId(f"{view.tick}-{following.verb.value}")
-            yield Action(following.verb, node.name, following.why, op, node.pool, arg=following.arg)
+        following = step(node, None, view.now)
+        if following.verb is None or (paused and following.verb in DESTRUCTIVE and following.arg != "off"):
+            continue
+        yield Action(
+            following.verb, node.name, following.why, _op(view, following.verb.value), node.pool, arg=following.arg
+        )
 
 
 def _surplus(view: Snapshot) -> Iterator[Action]:
     """A second machine of the same name serves nobody and is deleted."""
-    for machine in view.surplus:
-        node = view.nodes.get(machine.node)
+    if view.fact(FactKind.PAUSE):
+        return
+    # An operation names a node once: of three machines of a name one goes now, and the next one in the next tick.
+    for name, machine in {machine.node: machine for machine in view.surplus}.items():
+        node = view.nodes.get(name)
         if node is None or node.pool is None or view.sites[node.site].unseen:
             continue
         why = f"a second machine of this name; {_serving(node, machine)} serves it"
-        yield Action(Verb.DELETE, node.name, why, OpId(f"{view.tick}-surplus"), node.pool, arg=machine.id)
+        yield Action(Verb.DELETE, node.name, why, _op(view, "surplus"), node.pool, arg=machine.id)
 
 
 def _serving(node: Node, other: Machine) -> str:

@@ -3,7 +3,8 @@
 `python -m cmscale.lab.booter --dir D ...` is the lab's firmware: it runs a real slurmd for each on-premises node, and
 one for each running instance of the lab's EC2 after a boot time it draws. An instance learns its node's name as a real
 one does: the tag cm-scale:node holds a folded hostlist, and the launch index picks from it. When an instance is not
-running any more, its slurmd, slurmstepds and job processes are killed at once, as by a power cut.
+running any more, its slurmd, slurmstepds and job processes are killed at once, as by a power cut. What it and its
+slurmd say is the instance's console.
 
 Names listed in D/never-boot (hostlists, one a line) never come up, however often they are started.
 """
@@ -25,6 +26,7 @@ from typing import Any
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
+from cmscale.lab import console
 from cmscale.lab.control import Control
 from cmscale.lab.processes import (
     LabError,
@@ -51,7 +53,9 @@ class Machine:
 
     name: str
     boots_at: float
+    log: Path
     pid: int = 0
+    hangs: bool = False
 
 
 @dataclass(slots=True)
@@ -68,7 +72,8 @@ class Booter:
         """Work until told to end, then end everything."""
         try:
             for name in home:
-                self.machines[name] = Machine(name, 0.0, self._boot(name))
+                log = self.directory / "log" / f"slurmd-{name}.out"
+                self.machines[name] = Machine(name, 0.0, log, self._boot(name, log))
             control: Control | None = None
             while not self.ending:
                 control = control or self._find_ec2()
@@ -96,22 +101,29 @@ class Booter:
         for instance in running.keys() - self.machines.keys():
             name = learn_name(running[instance])
             if name:
-                self.machines[instance] = Machine(name, now + self.dice.uniform(*self.boot_s))
+                boot_s = self.dice.uniform(*self.boot_s)
+                console.write(self.directory, instance, f"firmware: {instance} is {name}, up in {boot_s:.1f} s")
+                self.machines[instance] = Machine(name, now + boot_s, console.log_of(self.directory, instance))
         off = {key: each for key, each in self.machines.items() if key.startswith("i-") and key not in running}
         if off:
             self._cut_off({each.name for each in off.values() if each.pid})
             for instance in off:
                 del self.machines[instance]
         never = self._never()
-        for machine in self.machines.values():
-            if not machine.pid and machine.boots_at <= now and machine.name not in never:
-                machine.pid = self._boot(machine.name)
+        for instance, machine in self.machines.items():
+            if machine.pid or machine.boots_at > now:
+                continue
+            if machine.name not in never:
+                machine.pid = self._boot(machine.name, machine.log)
+            elif not machine.hangs:
+                machine.hangs = True
+                console.write(self.directory, instance, f"firmware: no bootable device for {machine.name}; halted")
 
-    def _boot(self, name: str) -> int:
+    def _boot(self, name: str, log: Path) -> int:
         home = self.directory / "nodes" / name  # slurmstepd inherits it, and only by it can be told whose it is
         home.mkdir(exist_ok=True)
         argv = [program("slurmd"), "-D", "-b", "-N", name]
-        return start(argv, log=self.directory / "log" / f"slurmd-{name}.out", cwd=home, env=os.environ).pid
+        return start(argv, log=log, cwd=home, env=os.environ).pid
 
     def _never(self) -> NodeSet:
         with suppress(OSError, NodeSetException):

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
-from cmscale.lab.faults import Fault
+from cmscale.lab.faults import WARNING_S, Fault, Interruption, Scheduled
 from cmscale.lab.processes import LabError
 
 
 class Control:
-    """The /_lab/ side of one EC2 double; see `cmscale.lab.ec2` for what each topic holds."""
+    """The /_lab/ side of one EC2 double; see `cmscale.lab.backstage` for what each topic holds."""
 
     def __init__(self, endpoint: str) -> None:
         self._host = urlsplit(endpoint).netloc
@@ -47,6 +47,14 @@ class Control:
 
     def clear_faults(self) -> None:
         self.ask("DELETE", "faults")
+
+    def interrupt(self, instance: str, warning_s: float = WARNING_S) -> None:
+        """Take a spot instance back, after this warning; raises LabError for any other."""
+        self.ask("POST", "interruptions", asdict(Interruption(instance, warning_s)))
+
+    def schedule(self, event: Scheduled) -> None:
+        """Schedule an event for an instance."""
+        self.ask("POST", "events", asdict(event))
 
     def set_capacity(self, counts: Mapping[str, int | None]) -> None:
         """How many Amazon has, by "type/zone", "type/region" or "type"; None: no bound."""

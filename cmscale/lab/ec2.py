@@ -10,20 +10,15 @@ Private addresses lie in 127.64.0.0/10, so that a slurmd on this machine can be 
 are answered one at a time (moto is not safe for threads); delays of faults are waited out of turn. Each call becomes a
 line of D/calls.jsonl: at, took_s, action, region, by (the access key), params, instances, error, status, fault.
 
-Beside the API the same server has, for tests and for the lab itself, JSON in and out, without signatures:
+Beside the API the same server has a side for tests and for the lab itself, see `cmscale.lab.backstage`.
 
-    GET    /_lab/calls        all lines of the journal; ?since=TIME for those from a time on
-    GET    /_lab/instances    all not forgotten: id, region, state, index, address, type, zone, tags, launched
-    GET    /_lab/faults       faults still set        POST: add one (the fields of `faults.Fault`)     DELETE: clear
-    GET    /_lab/capacity     {"capacity", "limits"}  POST: the same; counts by "type/zone", "type/region" or "type",
-                              null takes a count away again. Capacity is what Amazon has (InsufficientInstanceCapacity,
-                              500), limits are what the account may (InstanceLimitExceeded)
-    POST   /_lab/times        change fields of `instances.Times`, e.g. {"pending_s": 3}
+The console output of an instance is what D/log/console-ID.out holds, which the lab's booter writes.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import io
 import json
 import re
@@ -31,15 +26,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl
 
-from cmscale.lab import wire
+from cmscale.lab import console, wire, words
+from cmscale.lab.backstage import Backstage
 from cmscale.lab.faults import Fault, Faults
+from cmscale.lab.filters import passes, request_passes
 from cmscale.lab.instances import Instance, Refused, Region, State, Times, changed
 from cmscale.lab.surroundings import ACCOUNT, Surroundings
 
@@ -48,7 +44,9 @@ SECRET_KEY = "lab-secret-key"  # noqa: S105 - opens nothing but this double
 DEFAULT_REGIONS = ("us-east-1", "us-west-2")
 PAGE = 1000
 
-OURS = re.compile(r"(Run|Describe|Terminate|Stop|Start)Instances|DescribeInstanceStatus")
+OURS = re.compile(
+    r"(Run|Describe|Terminate|Stop|Start)Instances|DescribeInstanceStatus|DescribeSpotInstanceRequests|GetConsoleOutput"
+)
 CREDENTIAL = re.compile(r"Credential=([^/,]+)/[^/]*/([^/]+)/([^/]+)/aws4_request")
 
 
@@ -86,12 +84,13 @@ class Cloud:
         self._lock = threading.Lock()
         self._faults = Faults()
         self._calls: list[dict[str, Any]] = []
+        self._directory = directory
         self._journal = (directory / "calls.jsonl").open("a", encoding="utf-8", buffering=1)
-        self._times = times
         self._regions = {
             name: Region(name, times, partial(self._moto.take_address, name), partial(self._moto.free_address, name))
             for name in self._moto.homes
         }
+        self._backstage = Backstage(self._regions, self._faults, self._calls, times)
 
     @property
     def homes(self) -> dict[str, dict[str, Any]]:
@@ -172,15 +171,18 @@ class Cloud:
             instances = region.run(launch, now)
             content = self._reservation(region, instances, now)
             return _said(call, content, instances)
-        if call.action in {"DescribeInstances", "DescribeInstanceStatus"}:
+        if call.action.startswith("Describe"):
+            _stop_here_if_dry(asked)
             return self._describe(call, region, asked, now)
+        if call.action == "GetConsoleOutput":
+            return self._console(call, region, asked, now)
         if call.action == "CreateTags":
             tags = {tag["Key"]: tag.get("Value", "") for tag in asked.get("Tag", [])}
             region.tag(asked.get("ResourceId", []), tags, now)
             return _said(call, {"return": True})
         if not ids:
             raise Refused("MissingParameter", "The request must contain the parameter InstanceId")
-        list(region.described(ids, {}, now))  # unknown ids come before DryRun
+        list(region.described(ids, now))  # unknown ids come before DryRun
         _stop_here_if_dry(asked)
         send = {"TerminateInstances": region.terminate, "StopInstances": region.stop, "StartInstances": region.start}
         changes = send[call.action](ids, now)
@@ -191,7 +193,8 @@ class Cloud:
         return _said(call, {"instancesSet": items}, [each for each, _, _ in changes])
 
     def _describe(self, call: Call, region: Region, asked: Mapping[str, Any], now: float) -> Answer:
-        ids = asked.get("InstanceId", [])
+        spot = call.action == "DescribeSpotInstanceRequests"
+        ids = asked.get("SpotInstanceRequestId" if spot else "InstanceId", [])
         if ids and "MaxResults" in asked:
             raise Refused(
                 "InvalidParameterCombination",
@@ -205,24 +208,41 @@ class Cloud:
             after = int(asked.get("NextToken", "0"))
         except ValueError:
             raise Refused("InvalidParameterValue", "Unable to parse pagination token") from None
-        found = list(region.described(ids, filters, now, after=after))
+        there = (region.requested if spot else region.described)(ids, now, after=after)
+        fits = request_passes if spot else passes
+        found = [each for each in there if fits(each, filters, region.times, now)]
         page, more = found[:size], len(found) > size
-        content: dict[str, Any]
-        if call.action == "DescribeInstanceStatus":
+        content = {"nextToken": str(page[-1].serial) if more else None}
+        return _said(call, self._told(call.action, region, page, now) | content, page)
+
+    def _told(self, action: str, region: Region, page: list[Instance], now: float) -> dict[str, Any]:
+        if action == "DescribeSpotInstanceRequests":
+            return {"spotInstanceRequestSet": [words.spot_request(each, region, now) for each in page]}
+        if action == "DescribeInstanceStatus":
             running = [each for each in page if each.state(now, region.times) is State.RUNNING]
-            content = {"instanceStatusSet": [_status(each, region, now) for each in running]}
-        else:
-            reservations: dict[str, list[Instance]] = {}
-            for each in page:
-                reservations.setdefault(each.reservation, []).append(each)
-            content = {"reservationSet": [self._reservation(region, group, now) for group in reservations.values()]}
-        return _said(call, content | {"nextToken": str(page[-1].serial) if more else None}, page)
+            return {"instanceStatusSet": [words.status(each, region, now) for each in running]}
+        reservations: dict[str, list[Instance]] = {}
+        for each in page:
+            reservations.setdefault(each.reservation, []).append(each)
+        return {"reservationSet": [self._reservation(region, group, now) for group in reservations.values()]}
+
+    def _console(self, call: Call, region: Region, asked: Mapping[str, Any], now: float) -> Answer:
+        if "InstanceId" not in asked:
+            raise Refused("MissingParameter", "The request must contain the parameter InstanceId")
+        (instance,) = region.described([asked["InstanceId"]], now)
+        output = console.kept(self._directory, instance.id)
+        content = {
+            "instanceId": instance.id,
+            "timestamp": words.at(now),
+            "output": base64.b64encode(output).decode() if output else None,
+        }
+        return _said(call, content)
 
     def _reservation(self, region: Region, instances: list[Instance], now: float) -> dict[str, Any]:
         return {
             "reservationId": instances[0].reservation,
             "ownerId": ACCOUNT,
-            "instancesSet": [_instance(each, region, now) for each in instances],
+            "instancesSet": [words.instance(each, region, now) for each in instances],
         }
 
     # --- the lab's own side ------------------------------------------------------------------------------------------
@@ -233,66 +253,12 @@ class Cloud:
         status = "200 OK"
         try:
             with self._lock:
-                said = self._do(method, topic, json.loads(body or b"{}"), query)
+                said = self._backstage.answer(method, topic, json.loads(body or b"{}"), query)
         except (KeyError, TypeError, ValueError) as error:
             said, status = {"error": f"{method} /_lab/{topic}: {error}"}, "400 Bad Request"
         text = json.dumps(said).encode()
         start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
         return [text]
-
-    def _do(self, method: str, topic: str, given: Any, query: Mapping[str, list[str]]) -> Any:
-        if topic == "calls":
-            since = float(query.get("since", ["0"])[0])
-            return [line for line in self._calls if line["at"] >= since]
-        if topic == "instances":
-            return self._seen(time.time())
-        if topic == "faults":
-            if method == "POST":
-                self._faults.add(Fault(**given))
-            elif method == "DELETE":
-                self._faults.clear()
-            return self._faults.listed()
-        if topic == "capacity":
-            if method == "POST":
-                self._set_counts(**given)
-            return {
-                "capacity": {key: count for each in self._regions.values() for key, count in each.capacity.items()},
-                "limits": {key: count for each in self._regions.values() for key, count in each.limits.items()},
-            }
-        if topic == "times":
-            self._times = changed(self._times, given)
-            for region in self._regions.values():
-                region.times = self._times
-            return asdict(self._times)
-        raise KeyError(topic)
-
-    def _set_counts(
-        self, capacity: Mapping[str, int | None] | None = None, limits: Mapping[str, int | None] | None = None
-    ) -> None:
-        for region in self._regions.values():
-            for table, counts in ((region.capacity, capacity or {}), (region.limits, limits or {})):
-                for key, count in counts.items():
-                    if count is None:
-                        table.pop(key, None)
-                    else:
-                        table[key] = int(count)
-
-    def _seen(self, now: float) -> list[dict[str, Any]]:
-        return [
-            {
-                "id": each.id,
-                "region": name,
-                "state": each.state(now, region.times).value[0],
-                "index": each.index,
-                "address": each.address,
-                "type": each.launch.type,
-                "zone": each.launch.zone,
-                "tags": each.tags,
-                "launched": each.launched,
-            }
-            for name, region in self._regions.items()
-            for each in region.described((), {}, now)
-        ]
 
 
 # --- words of EC2 ----------------------------------------------------------------------------------------------------
@@ -332,42 +298,6 @@ def _said(call: Call, content: Mapping[str, Any], instances: Iterable[Instance] 
 
 def _refusal(service: str, refused: Refused) -> Answer:
     return Answer(wire.error(service, refused.code, refused.message), refused.status, error=refused.code)
-
-
-def _instance(instance: Instance, region: Region, now: float) -> dict[str, Any]:
-    launch, state = instance.launch, instance.state(now, region.times)
-    there = state is not State.TERMINATED
-    return {
-        "instanceId": instance.id,
-        "imageId": launch.image,
-        "instanceState": state.words,
-        "privateDnsName": f"ip-{instance.address.replace('.', '-')}.ec2.internal" if there else "",
-        "dnsName": "",
-        "reason": "User initiated" if instance.course is not State.PENDING else "",
-        "keyName": launch.key_name or None,
-        "amiLaunchIndex": instance.index,
-        "instanceType": launch.type,
-        "launchTime": datetime.fromtimestamp(instance.launched, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-        "placement": {"availabilityZone": launch.zone, "tenancy": "default"},
-        "subnetId": launch.subnet if there else None,
-        "vpcId": launch.vpc if there else None,
-        "privateIpAddress": instance.address if there else None,
-        "groupSet": [{"groupId": group} for group in launch.groups],
-        "architecture": "x86_64",
-        "clientToken": launch.token,
-        "tagSet": [{"key": key, "value": value} for key, value in instance.tags.items()] or None,
-    }
-
-
-def _status(instance: Instance, region: Region, now: float) -> dict[str, Any]:
-    passed = {"status": "ok", "details": [{"name": "reachability", "status": "passed"}]}
-    return {
-        "instanceId": instance.id,
-        "availabilityZone": instance.launch.zone,
-        "instanceState": instance.state(now, region.times).words,
-        "systemStatus": passed,
-        "instanceStatus": passed,
-    }
 
 
 # --- serving ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which calls to the lab's EC2 shall go wrong, how, and how often?"""
+"""What shall go wrong at the lab's EC2: which calls, how and how often, and which machines are taken back?"""
 
 from __future__ import annotations
 
@@ -47,6 +47,31 @@ class Fault:
     def spoils(self) -> bool:
         """The caller does not get the true answer."""
         return self.cut or bool(self.code)
+
+
+WARNING_S = 120.0
+"""How long ahead EC2 warns that it takes a spot instance back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """EC2 takes a spot instance back: its request is marked, and after the warning the instance is ended."""
+
+    instance: str
+    warning_s: float = WARNING_S
+    """With less than EC2's own, the mark is dated as much earlier: its promise holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """EC2 schedules an event for an instance; instance-stop and instance-retirement stop it when the time comes."""
+
+    instance: str
+    code: str = "instance-retirement"
+    """instance-reboot, instance-retirement, instance-stop, system-maintenance, system-reboot."""
+    in_s: float = 86400.0
+    description: str = "The instance is running on degraded hardware"
+    """One that begins with [Canceled] is not going to happen."""
 
 
 class Faults:

@@ -12,7 +12,8 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from fnmatch import fnmatchcase
+
+from cmscale.lab.faults import WARNING_S, Interruption, Scheduled
 
 
 class Refused(Exception):
@@ -68,9 +69,38 @@ class Launch:
     groups: tuple[str, ...] = ()
     key_name: str = ""
     token: str = ""
+    spot: bool = False
+    """By a one-time request, which is terminated when it is interrupted."""
     tags: Mapping[str, str] = field(default_factory=dict)
     asked: Mapping[str, str] = field(default_factory=dict)
     """The call as it came, for telling a repetition from another call with the same token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that EC2 has scheduled for an instance."""
+
+    id: str
+    code: str
+    description: str
+    not_before: float
+
+    @property
+    def cancelled(self) -> bool:
+        return self.description.startswith("[Canceled]")
+
+    def described(self, now: float) -> str:
+        over = now >= self.not_before and not self.cancelled
+        return f"[Completed] {self.description}" if over else self.description
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """How a spot request stands, in EC2's words."""
+
+    state: str
+    code: str
+    since: float
 
 
 @dataclass(slots=True)
@@ -84,9 +114,16 @@ class Instance:
     address: str
     launch: Launch
     tags: dict[str, str]
+    made: float
     launched: float
+    """When it was started last, as EC2 has it."""
     course: State
     since: float
+    request: str = ""
+    """The id of its spot request; empty for an on-demand instance."""
+    taken_at: float | None = None
+    """When EC2 takes it back, once it is marked."""
+    events: list[Event] = field(default_factory=list)
 
     def state(self, now: float, times: Times) -> State:
         passed = now - self.since
@@ -99,7 +136,15 @@ class Instance:
     def described(self, now: float, times: Times) -> bool:
         if self.course is State.SHUTTING_DOWN and now - self.since >= times.ending_s + times.forget_s:
             return False
-        return now - self.launched >= times.unseen_s
+        return now - self.made >= times.unseen_s
+
+    def request_state(self, now: float, times: Times) -> RequestState:
+        if self.state(now, times) in {State.SHUTTING_DOWN, State.TERMINATED}:
+            by = "no-capacity" if self.since == self.taken_at else "by-user"
+            return RequestState("closed", f"instance-terminated-{by}", self.since)
+        if self.taken_at is not None:
+            return RequestState("active", "marked-for-termination", self.taken_at - WARNING_S)
+        return RequestState("active", "fulfilled", self.made)
 
 
 Change = tuple[Instance, State, State]
@@ -137,6 +182,7 @@ class Region:
             return before
         if not 1 <= launch.least <= launch.most:
             raise Refused("InvalidParameterValue", "MinCount must be at least 1 and not above MaxCount.")
+        self._age(now)
         count = min(launch.most, self._room(launch, launch.least, now))
         reservation = "r-" + secrets.token_hex(8)
         instances = [
@@ -148,9 +194,11 @@ class Region:
                 address=self._take_address(launch.subnet),
                 launch=launch,
                 tags=dict(launch.tags),
+                made=now,
                 launched=now,
                 course=State.PENDING,
                 since=now,
+                request="sir-" + secrets.token_hex(4) if launch.spot else "",
             )
             for index in range(count)
         ]
@@ -159,14 +207,21 @@ class Region:
             self._by_token[launch.token] = instances
         return instances
 
-    def described(
-        self, ids: Sequence[str], filters: Mapping[str, Sequence[str]], now: float, *, after: int = 0
-    ) -> Iterator[Instance]:
-        """What DescribeInstances shows, oldest first; `after` is the serial of the last one shown before."""
-        self._forget(now)
-        chosen = self._find(ids, now) if ids else list(self._instances.values())
-        for instance in chosen:
-            if instance.serial > after and instance.described(now, self.times) and self._passes(instance, filters, now):
+    def described(self, ids: Sequence[str], now: float, *, after: int = 0) -> Iterator[Instance]:
+        """What EC2 shows, oldest first: of these ids, or all; `after` is the serial of the last one shown before."""
+        self._age(now)
+        for instance in self._find(ids, now) if ids else list(self._instances.values()):
+            if instance.serial > after and instance.described(now, self.times):
+                yield instance
+
+    def requested(self, ids: Sequence[str], now: float, *, after: int = 0) -> Iterator[Instance]:
+        """The instances of the spot requests that EC2 shows; otherwise as `described`."""
+        spot = {each.request: each for each in self.described((), now) if each.request}
+        for each in ids:
+            if each not in spot:
+                raise Refused("InvalidSpotInstanceRequestID.NotFound", f"There is no spot instance request '{each}'")
+        for instance in [spot[each] for each in ids] or spot.values():
+            if instance.serial > after:
                 yield instance
 
     def terminate(self, ids: Sequence[str], now: float) -> list[Change]:
@@ -177,6 +232,13 @@ class Region:
         """Stop them all, or none if one cannot be."""
         found = self._find(ids, now)
         for instance in found:
+            if instance.launch.spot:
+                raise Refused(
+                    "UnsupportedOperation",
+                    f"You can't stop the Spot Instance '{instance.id}' because it is associated with a one-time Spot "
+                    f"Instance request. You can only stop Spot Instances associated with persistent Spot Instance "
+                    f"requests.",
+                )
             if instance.state(now, self.times) not in {State.RUNNING, State.STOPPING, State.STOPPED}:
                 raise _wrong_state(instance, "stopped")
         return [self._send(instance, State.STOPPING, now) for instance in found]
@@ -191,11 +253,38 @@ class Region:
         for launch in {id(each.launch): each.launch for each in stopped}.values():
             like = sum(each.launch.type == launch.type and each.launch.zone == launch.zone for each in stopped)
             self._room(launch, like, now)
+        for instance in stopped:
+            instance.launched = now
         return [self._send(instance, State.PENDING, now) for instance in found]
 
     def tag(self, ids: Sequence[str], tags: Mapping[str, str], now: float) -> None:
         for instance in self._find(ids, now):
             instance.tags |= tags
+
+    # --- what EC2 does of its own accord -----------------------------------------------------------------------------
+
+    def interrupt(self, fault: Interruption, now: float) -> None:
+        """Mark a spot instance; it ends when its warning is over."""
+        instance = self._instances[fault.instance]
+        if not instance.request:
+            raise ValueError(f"{instance.id} is no spot instance")
+        instance.taken_at = now + fault.warning_s
+
+    def schedule(self, fault: Scheduled, now: float) -> None:
+        event = Event(f"instance-event-{secrets.token_hex(8)}", fault.code, fault.description, now + fault.in_s)
+        self._instances[fault.instance].events.append(event)
+
+    def _age(self, now: float) -> None:
+        """Let happen what should have happened by now, and forget what ended long ago."""
+        for each in self._instances.values():
+            if each.taken_at is not None and now >= each.taken_at:
+                self._send(each, State.SHUTTING_DOWN, each.taken_at)
+            for event in each.events:
+                ends_in = State.STOPPING if not each.launch.spot else State.SHUTTING_DOWN
+                stops = event.code in {"instance-stop", "instance-retirement"} and not event.cancelled
+                if stops and each.course is State.PENDING and each.launched < event.not_before <= now:
+                    self._send(each, ends_in, event.not_before)
+        self._forget(now)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -205,7 +294,9 @@ class Region:
         for table, refusal in (
             (
                 self.limits,
-                Refused(
+                Refused("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+                if launch.spot
+                else Refused(
                     "InstanceLimitExceeded",
                     f"You have requested more instances ({least}) of {launch.type} than your current instance limit "
                     f"allows for the specified instance type.",
@@ -240,6 +331,7 @@ class Region:
         )
 
     def _find(self, ids: Sequence[str], now: float) -> list[Instance]:
+        self._age(now)
         for each in ids:
             if not each.startswith("i-"):
                 raise Refused("InvalidInstanceID.Malformed", f'Invalid id: "{each}" (expecting "i-...")')
@@ -270,41 +362,6 @@ class Region:
         ]
         for each in gone:
             del self._instances[each]
-
-    def _passes(self, instance: Instance, filters: Mapping[str, Sequence[str]], now: float) -> bool:
-        return all(
-            any(
-                fnmatchcase(have, want.replace("[", "[[]"))  # EC2 knows * and ?, not [a-z]
-                for have in self._words(instance, name, now)
-                for want in wanted
-            )
-            for name, wanted in filters.items()
-        )
-
-    def _words(self, instance: Instance, name: str, now: float) -> list[str]:
-        """What an instance has to show for a filter's name."""
-        if name.startswith("tag:"):
-            value = instance.tags.get(name.removeprefix("tag:"))
-            return [] if value is None else [value]
-        launch, state = instance.launch, instance.state(now, self.times)
-        known: dict[str, list[str]] = {
-            "instance-state-name": [state.value[0]],
-            "instance-state-code": [str(state.value[1])],
-            "instance-id": [instance.id],
-            "instance-type": [launch.type],
-            "image-id": [launch.image],
-            "availability-zone": [launch.zone],
-            "subnet-id": [launch.subnet],
-            "vpc-id": [launch.vpc],
-            "client-token": [launch.token],
-            "reservation-id": [instance.reservation],
-            "private-ip-address": [instance.address],
-            "launch-index": [str(instance.index)],
-            "tag-key": list(instance.tags),
-        }
-        if name not in known:
-            raise Refused("InvalidParameterValue", f"The filter '{name}' is invalid")
-        return known[name]
 
 
 def _wrong_state(instance: Instance, verb: str) -> Refused:

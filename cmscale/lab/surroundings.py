@@ -90,6 +90,7 @@ class Surroundings:
             groups=tuple(groups),
             key_name=asked.get("KeyName", ""),
             token=asked.get("ClientToken", ""),
+            spot=asked.get("InstanceMarketOptions", {}).get("MarketType") == "spot",
             tags={
                 tag["Key"]: tag.get("Value", "")
                 for spec in asked.get("TagSpecification", [])
@@ -126,6 +127,8 @@ def _check_words(asked: Mapping[str, Any]) -> None:
         raise Refused("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
     if "LaunchTemplate" in asked:
         raise Refused("UnsupportedOperation", "The lab has no launch templates.")
+    if asked.get("InstanceMarketOptions", {}).get("SpotOptions", {}).get("SpotInstanceType", "one-time") != "one-time":
+        raise Refused("UnsupportedOperation", "The lab has only one-time Spot Instance requests.")
     profile = asked.get("IamInstanceProfile", {})
     if profile and not _known_profile(profile):
         name = profile.get("Name") or profile.get("Arn")

@@ -14,15 +14,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from cmscale.core import aftermath
+from cmscale.core import aftermath, consequences
 from cmscale.core.explain import comment
 from cmscale.model import (
     OFF_REASON,
     OUR_MARK,
     Action,
+    Event,
+    EventKind,
+    FactKind,
     Help,
     JobId,
+    Limits,
     MachineId,
+    MachineState,
+    Node,
     NodeName,
     Operation,
     OpId,
@@ -36,6 +42,7 @@ from cmscale.model import (
 )
 from cmscale.ports import Provider, Unavailable
 from cmscale.shell.observe import Memory, World
+from cmscale.shell.scripts import Call, Kind, run_script
 
 log = logging.getLogger(__name__)
 
@@ -44,24 +51,28 @@ REPEATED_FOR_S = 600.0
 
 CALLS_AT_ONCE = 16
 
+_POWERED = {MachineState.STARTING, MachineState.RUNNING}
+
 COMMENTS_A_TICK = 200
 """How many comments a tick may change: an update costs slurmctld 5 ms, and the rest can wait a second."""
 
 
-def operations(plan: Plan, now: float) -> tuple[Operation, ...]:
+def operations(view: Snapshot, plan: Plan) -> tuple[Operation, ...]:
     """The calls to providers that a plan asks for: its actions, gathered by operation and pool."""
-    together: dict[tuple[OpId, PoolName], list[Action]] = defaultdict(list)
+    together: dict[tuple[OpId, PoolName, bool], list[Action]] = defaultdict(list)
     for action in plan.actions:
         if action.pool is not None and action.verb in {Verb.START, Verb.STOP, Verb.DELETE}:
-            together[action.op, action.pool].append(action)
-    return tuple(_operation(op, pool, actions, now) for (op, pool), actions in together.items())
+            # What is on its way out already, and does not get there, is switched off without asking again.
+            hard = action.verb is not Verb.START and view.nodes[action.node].power is Power.STOPPING
+            together[action.op, action.pool, hard].append(action)
+    return tuple(_operation(op, pool, actions, view.now, hard) for (op, pool, hard), actions in together.items())
 
 
-def _operation(op: OpId, pool: PoolName, actions: Sequence[Action], now: float) -> Operation:
+def _operation(op: OpId, pool: PoolName, actions: Sequence[Action], now: float, hard: bool) -> Operation:
     first = actions[0]
     starting = first.verb is Verb.START
     return Operation(
-        id=op if starting else OpId(f"{op}-{pool}"),
+        id=op if starting else OpId(f"{op}-{pool}" + ("-hard" if hard else "")),
         verb=first.verb,
         pool=pool,
         nodes=tuple(action.node for action in actions),
@@ -69,35 +80,82 @@ def _operation(op: OpId, pool: PoolName, actions: Sequence[Action], now: float) 
         reason=first.reason,
         jobs=tuple(action.job for action in actions),
         needs=tuple(action.need for action in actions),
-        all_or_none=starting and first.arg == "all",
-        machines=() if starting else tuple(MachineId(action.arg) for action in actions),
+        all_or_none=first.together,
+        machines=tuple(MachineId(action.arg) for action in actions if action.arg),
+        hard=hard,
     )
 
 
-def act(view: Snapshot, plan: Plan, world: World) -> None:
+def act(view: Snapshot, plan: Plan, world: World, memory: Memory, limits: Limits) -> None:
     """Carry out the plan; its operations are in the journal already when the first call is made."""
-    calls = operations(plan, view.now)
+    calls = operations(view, plan)
     world.journal.begin(calls)
+    for fact in consequences.facts(view, plan, limits):
+        world.journal.put_fact(fact)
     _learn_from_boots(view, plan, world)
+    _learn_from_notices(view, world, memory)
+    for operation in calls:
+        if operation.hard:
+            memory.stopping |= dict.fromkeys(operation.machines, view.now)
+    _keep_evidence(view, calls, world)
     _at_once([partial(_tell_slurm, view, plan, world), *(partial(_perform, operation, world) for operation in calls)])
 
 
 def _learn_from_boots(view: Snapshot, plan: Plan, world: World) -> None:
-    """A machine given up before it joined counts against its pool; one that joined speaks for it."""
+    """A machine given up before it served counts against its pool; one that joined speaks for it."""
     closed = dict(view.closed)
     for action in plan.actions:
-        node = view.nodes[action.node]
-        if node.pool and action.verb is Verb.DELETE and node.sick and node.power is Power.STARTING:
+        node = view.nodes.get(action.node)
+        if node is None or node.pool is None:
+            continue
+        if action.verb in {Verb.DELETE, Verb.STOP} and node.unfit and node.power is not Power.STOPPING:
             before = closed.get(node.pool)
             if before and before.why == node.sick:
                 continue  # the same machine, whose deletion has to be asked for again
             closed[node.pool] = aftermath.after_failed_boot(before, node.sick, view.now)
             world.journal.close(node.pool, closed[node.pool])
-        elif (
-            node.pool and action.verb is Verb.RESUME and node.pool in closed and closed[node.pool].result is Result.BOOT
-        ):
+        elif action.verb is Verb.RESUME and node.pool in closed and closed[node.pool].result is Result.BOOT:
             del closed[node.pool]
             world.journal.close(node.pool, None)
+
+
+def _learn_from_notices(view: Snapshot, world: World, memory: Memory) -> None:
+    """A cloud that takes a spot machine back needs the room itself: the next one had better come from elsewhere. A
+    retirement or an upkeep that it announces for others says nothing of the kind."""
+    noticed = {node.machine.id: node for node in view.nodes.values() if node.machine and node.notice}
+    events: list[Event] = []
+    for name, node in noticed.items():
+        if name in memory.noticed or node.notice is None or node.pool is None:
+            continue
+        text = f"{node.name} is taken back by {node.site} in {node.notice.deadline - view.now:.0f} s: {node.notice.why}"
+        events.append(Event(view.now, EventKind.RECLAIMED, node.name, text))
+        if view.pools[node.pool].market == "spot":
+            before = world.journal.closed().get(node.pool)
+            world.journal.close(node.pool, aftermath.after_notice(before, node.notice.why, view.now))
+    memory.noticed = set(noticed)
+    if events:
+        world.journal.tell(events)
+
+
+def _keep_evidence(view: Snapshot, calls: Iterable[Operation], world: World) -> None:
+    """What failed machines wrote to their consoles, before they are given back and it is gone."""
+    failed = [
+        (world.providers[world.pools[operation.pool].site], view.nodes[name], machine)
+        for operation in calls
+        if operation.verb is not Verb.START and not operation.hard
+        for name, machine in zip(operation.nodes, operation.machines, strict=True)
+        if view.nodes[name].sick
+    ]
+    _at_once([partial(_keep, view.now, provider, node, machine, world) for provider, node, machine in failed])
+
+
+def _keep(now: float, provider: Provider, node: Node, machine: MachineId, world: World) -> None:
+    try:
+        text = provider.evidence(machine)
+    except Unavailable as error:
+        # Billing stops all the same: what a machine said is worth less than what it costs.
+        text = f"its console could not be read: {error}"
+    world.journal.keep_evidence(node.name, machine, now, node.sick, text)
 
 
 def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] = ()) -> None:
@@ -133,9 +191,14 @@ def _at_once(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def _perform(operation: Operation, world: World) -> None:
+    """Make one call and write down what came of it."""
     provider = world.providers[world.pools[operation.pool].site]
     now = world.clock.now()
-    outcomes = _call(operation, provider, too_old=now - operation.began > REPEATED_FOR_S)
+    complaints = _run_scripts(operation, world)
+    if complaints and operation.verb is Verb.START:
+        outcomes = _not_started(operation, complaints)
+    else:
+        outcomes = _call(operation, provider, too_old=now - operation.began > REPEATED_FOR_S)
     for node, outcome in outcomes.items():
         level = logging.INFO if outcome.ok else logging.WARNING
         log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
@@ -153,15 +216,45 @@ def _call(operation: Operation, provider: Provider, *, too_old: bool) -> Mapping
         if operation.verb is Verb.START:
             return _made_by(operation, provider) if too_old else provider.start(operation)
         remove = provider.delete if operation.verb is Verb.DELETE else provider.stop
-        by_machine = remove(operation.machines)
+        by_machine = remove(operation.machines, hard=operation.hard)
         return {node: by_machine[machine] for node, machine in zip(operation.nodes, operation.machines, strict=True)}
     except Unavailable as error:
         return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, str(error)))
 
 
+def _run_scripts(operation: Operation, world: World) -> Mapping[NodeName, str]:
+    """Run the site's own script for each node; for those where it failed: why."""
+    scripts = world.scripts.get(operation.pool)
+    kind = Kind.PROLOG if operation.verb is Verb.START else Kind.EPILOG
+    if scripts is None or operation.hard or (path := scripts.of(kind)) is None:
+        return {}
+    site = world.pools[operation.pool].site
+    jobs = operation.jobs or (None,) * len(operation.nodes)
+    calls = [
+        Call(kind, node, operation.pool, site, job, world.cluster)
+        for node, job in zip(operation.nodes, jobs, strict=True)
+    ]
+    with ThreadPoolExecutor(max_workers=CALLS_AT_ONCE) as threads:
+        said = list(threads.map(partial(run_script, path, limit_s=scripts.limit_s), calls))
+    complaints = {call.node: why for call, why in zip(calls, said, strict=True) if why}
+    for why in complaints.values():
+        log.warning("%s", why)
+    return complaints
+
+
+def _not_started(operation: Operation, complaints: Mapping[NodeName, str]) -> Mapping[NodeName, Outcome]:
+    """A prolog that fails stops the whole call: with fewer nodes it would be another one under the same id."""
+    first = next(iter(complaints.values()))
+    return {node: Outcome(Result.PROLOG, complaints.get(node, first)) for node in operation.nodes}
+
+
 def _made_by(operation: Operation, provider: Provider) -> Mapping[NodeName, Outcome]:
-    """What an operation of long ago came to, found by its tag."""
-    made = {machine.node: machine.id for machine in provider.list() if machine.op == operation.id}
+    """What an operation of long ago came to, found by its tag or, where machines were to be powered on, by their id."""
+    made = {
+        machine.node: machine.id
+        for machine in provider.list()
+        if machine.op == operation.id or (machine.id in operation.machines and machine.state in _POWERED)
+    }
     return {
         node: Outcome(Result.OK, "found by its tag", made[node]) if node in made else Outcome(Result.GONE, "not found")
         for node in operation.nodes
@@ -175,8 +268,19 @@ def _tell_slurm(view: Snapshot, plan: Plan, world: World) -> None:
     try:
         for (off, reason), nodes in _drains(plan).items():
             _warn("drain", world.scheduler.drain(nodes, reason, off=off))
+        # Before its nodes are handed over, so that Slurm can't give a gang others beside them.
+        if pins := {action.job: action.arg for action in plan.actions if action.verb is Verb.PIN and action.job}:
+            pinned = world.scheduler.pin(pins)
+            _warn("pin", pinned)
+            for job in consequences.unpinned(view, plan):
+                if pinned[job].result in {Result.OK, Result.GONE}:
+                    world.journal.drop_fact(FactKind.PIN, job)
         if addresses := {action.node: action.arg for action in plan.actions if action.verb is Verb.RESUME}:
             _warn("resume", world.scheduler.resume(addresses))
+        if requeued := _jobs(plan, Verb.REQUEUE):
+            _warn("requeue", world.scheduler.requeue(requeued))
+        if released := _jobs(plan, Verb.RELEASE):
+            _warn("release", world.scheduler.release(released))
         if comments := comments_to_change(view, plan):
             _warn("comment", world.scheduler.say(comments))
     except Unavailable as error:
@@ -190,6 +294,10 @@ def _drains(plan: Plan) -> dict[tuple[bool, str], list[NodeName]]:
             off = action.arg == "off"
             together[off, OFF_REASON if off else f"{OUR_MARK} giving back"].append(action.node)
     return together
+
+
+def _jobs(plan: Plan, verb: Verb) -> list[JobId]:
+    return [action.job for action in plan.actions if action.verb is verb and action.job]
 
 
 def comments_to_change(view: Snapshot, plan: Plan) -> dict[JobId, str]:

@@ -7,9 +7,11 @@ the clock differ.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from cmscale.core import consequences
 from cmscale.core.decide import Policy, decide
 from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
 from cmscale.shell.act import act, resume_operations
@@ -62,13 +64,30 @@ def tick(daemon: Daemon) -> Look:
     if changes := idle_changes(view, world.journal.idle()):
         world.journal.put_idle(changes)
     world.journal.record(view, plan)
+    _note(view, plan, daemon)
     asked_to_end = world.clock.wait(0)
     if daemon.may_act and not plan.idle_because and not asked_to_end:
         unseen = [pool.name for pool in view.pools.values() if view.sites[pool.site].unseen]
         resume_operations(world, daemon.memory, unseen)
-        act(view, plan, world)
+        act(view, plan, world, daemon.memory, daemon.limits)
         daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
     return Look(view, plan, observe_s)
+
+
+def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
+    """What later forecasts need, and what admins are told of."""
+    if view.unseen:
+        return
+    journal, memory = daemon.world.journal, daemon.memory
+    # Pools with nobody busy as well: a quiet hour is an hour to be known.
+    busy = dict.fromkeys(view.pools, 0) | Counter(node.pool for node in view.nodes.values() if node.pool and node.busy)
+    journal.put_busy(busy, view.now)
+    events = [*consequences.closure_events(memory.closed, view)]
+    if daemon.may_act:
+        events += consequences.events(view, plan)
+    if events:
+        journal.tell(events)
+    memory.closed = view.closed
 
 
 def run(daemon: Daemon, told: Callable[[Look], None]) -> None:

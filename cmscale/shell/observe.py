@@ -7,27 +7,38 @@ unseen Slurm is no evidence of absence.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from cmscale.core.standing import ORDINARY, Standing, standings
 from cmscale.model import (
     HOME,
     INVALID_STATES,
     OUR_MARK,
+    Closure,
+    Fact,
+    FactKind,
     Job,
+    JobId,
     Machine,
     MachineId,
     MachineState,
     Node,
     NodeName,
+    NodeOrder,
     NodeRecord,
+    Notice,
     Operation,
     OpId,
     Pool,
     PoolName,
     Power,
+    Queue,
+    Reservation,
+    Shape,
     Site,
     SiteKind,
     SiteName,
@@ -35,6 +46,12 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Clock, Journal, Provider, Reading, Scheduler, Unavailable
+from cmscale.shell.scripts import Scripts
+
+log = logging.getLogger(__name__)
+
+USED_FOR_S = 14 * 86400.0
+"""How far back it counts which names of a pool were used least."""
 
 SETTLING_S = 120.0
 """How long a machine that a call has made may be missing from listings: EC2's describe lags behind its launches."""
@@ -57,6 +74,11 @@ class World:
     clock: Clock
     sites: Mapping[SiteName, Site]
     pools: Mapping[PoolName, Pool]
+    queues: Mapping[str, Queue] = field(default_factory=lambda: MappingProxyType({}))
+    scripts: Mapping[PoolName, Scripts] = field(default_factory=lambda: MappingProxyType({}))
+    cluster: str = ""
+    paused: str = ""
+    """Why the configuration pauses us; empty if it does not."""
 
 
 @dataclass(slots=True)
@@ -72,24 +94,48 @@ class Memory:
     """Fresh machines that a listing has shown: from then on listings alone are believed."""
     again: dict[OpId, float] = field(default_factory=dict)
     """When an operation that is still open may be called again."""
+    stopping: dict[MachineId, float] = field(default_factory=dict)
+    """Since when machines that are on their way out have been seen so."""
+    noticed: set[MachineId] = field(default_factory=set)
+    """Machines whose taking back has been told."""
+    closed: Mapping[PoolName, Closure] = field(default_factory=dict)
+    """What stood against pools at the last look, to tell of changes."""
 
 
 def observe(world: World, tick: str, memory: Memory) -> Snapshot:
     """One consistent look at everything. Never raises for a world that does not answer."""
-    sites, machines = _machines(world, memory)
+    sites, machines, notices = _machines(world, memory)
     now = world.clock.now()
     unseen = ""
     records: Reading[NodeRecord] = Reading(())
     jobs: Reading[Job] = Reading(())
+    reservations: Reading[Reservation] = Reading(())
     try:
-        records, jobs = world.scheduler.nodes(), world.scheduler.jobs()
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            # Beside the nodes, which take longer: the calendar changes by the hour.
+            calendar = beside.submit(world.scheduler.reservations)
+            records, jobs = world.scheduler.nodes(), world.scheduler.jobs()
+            reservations = calendar.result()
     except Unavailable as error:
         unseen = str(error)
-    serving, surplus = _serving(_with_fresh(machines, world.journal.fresh(now - SETTLING_S), memory), records.items)
+    machines = _with_fresh(machines, world.journal.fresh(now - SETTLING_S), memory)
+    serving, surplus = _serving(machines, records.items)
+    memory.stopping = _stopping(machines, memory.stopping, now)
     ops = {node: operation for operation in world.journal.under_way() for node in operation.nodes}
-    known = _Known(serving, ops, world.journal.idle(), now)
+    offset_s = world.clock.utc_offset_s()
+    known = _Known(
+        serving,
+        ops,
+        world.journal.idle(),
+        _jobs_of(world.journal, serving.values()),
+        standings(world.pools.values(), reservations.items, now, offset_s),
+        notices,
+        memory.stopping,
+        now,
+    )
     pool_of = {name: pool for pool in world.pools.values() for name in pool.nodes}
     nodes = {record.name: _join(record, pool_of.get(record.name), known) for record in records.items}
+    nodes |= _helpers(world.pools.values(), known) if not unseen else {}
     strays = () if unseen else _strays(nodes, serving)
     return Snapshot(
         now=now,
@@ -100,11 +146,37 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
         sites=MappingProxyType(sites),
         closed=MappingProxyType(dict(world.journal.closed())),
         creations=MappingProxyType(dict(world.journal.creations({job.id: job.submit for job in jobs.items}))),
-        starts=world.journal.starts(now - 3600),
+        launches=world.journal.launches(now - 3600),
+        queues=world.queues,
+        reservations=reservations.items,
+        facts=MappingProxyType(_facts(world, now)),
+        usual=MappingProxyType(dict(world.journal.usual(now))),
+        used_s=MappingProxyType(_used(world, now)),
+        utc_offset_s=offset_s,
         surplus=surplus,
         unseen=unseen,
-        unreadable=(*records.unreadable, *jobs.unreadable, *strays),
+        unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *strays),
     )
+
+
+def _facts(world: World, now: float) -> dict[tuple[FactKind, str], Fact]:
+    facts = {(fact.kind, fact.subject): fact for fact in world.journal.facts(now)}
+    if world.paused:
+        facts[FactKind.PAUSE, ""] = Fact(FactKind.PAUSE, "", now, now, world.paused)
+    return facts
+
+
+def _used(world: World, now: float) -> dict[NodeName, float]:
+    if any(pool.order is NodeOrder.LEAST_USED for pool in world.pools.values()):
+        return dict(world.journal.used_s(now - USED_FOR_S, now))
+    return {}
+
+
+def _jobs_of(journal: Journal, machines: Iterable[Machine]) -> dict[NodeName, JobId]:
+    """The job for which the machine of each node was started."""
+    started = {(machine.op, machine.node) for machine in machines if machine.op}
+    jobs = journal.jobs_of({op for op, _ in started})
+    return {node: job for (op, node), job in jobs.items() if (op, node) in started}
 
 
 def idle_changes(view: Snapshot, known: Mapping[NodeName, float]) -> dict[NodeName, float | None]:
@@ -119,22 +191,36 @@ def idle_changes(view: Snapshot, known: Mapping[NodeName, float]) -> dict[NodeNa
 # --- machines --------------------------------------------------------------------------------------------------------
 
 
-def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[Machine]]:
+def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[Machine], dict[MachineId, Notice]]:
+    """The sites, with why one could not be read; all machines; those that their cloud takes back."""
     sites = {HOME: Site(HOME, SiteKind.ONPREM)} | dict(world.sites)
     machines: list[Machine] = []
+    notices: dict[MachineId, Notice] = {}
     if not world.providers:
-        return sites, machines
+        return sites, machines, notices
     with ThreadPoolExecutor(max_workers=len(world.providers)) as threads:
-        listings = {name: threads.submit(provider.list) for name, provider in world.providers.items()}
-    for name, listing in listings.items():
+        looks = {name: threads.submit(_look_at, provider) for name, provider in world.providers.items()}
+    for name, look in looks.items():
         try:
-            seen = {machine.id: machine for machine in listing.result()}
+            listed, noticed = look.result()
         except Unavailable as error:
             sites[name] = replace(sites[name], unseen=str(error))
             machines += memory.machines.get(name, {}).values()
             continue
-        machines += _confirmed(seen, memory, name)
-    return sites, machines
+        machines += _confirmed({machine.id: machine for machine in listed}, memory, name)
+        notices |= noticed
+    return sites, machines, notices
+
+
+def _look_at(provider: Provider) -> tuple[tuple[Machine, ...], Mapping[MachineId, Notice]]:
+    # The list first: a provider need not ask for notices where it has just seen nothing that could be taken back.
+    listed = provider.list()
+    try:
+        return listed, provider.notices()
+    except Unavailable as error:
+        # Without warnings a machine is lost as a node is lost at home; without the site nothing could be done at all.
+        log.warning("%s", error)
+        return listed, {}
 
 
 def _confirmed(seen: dict[MachineId, Machine], memory: Memory, site: SiteName) -> Iterable[Machine]:
@@ -157,6 +243,12 @@ def _with_fresh(machines: list[Machine], fresh: Iterable[Machine], memory: Memor
     made = {machine.id: machine for machine in fresh}
     memory.shown = (memory.shown | {machine.id for machine in machines}) & set(made)
     return machines + [machine for name, machine in made.items() if name not in memory.shown]
+
+
+def _stopping(machines: Iterable[Machine], before: Mapping[MachineId, float], now: float) -> dict[MachineId, float]:
+    """Since when the machines that are on their way out have been seen so."""
+    ending = {MachineState.STOPPING, MachineState.ENDING}
+    return {machine.id: before.get(machine.id, now) for machine in machines if machine.state in ending}
 
 
 def _serving(
@@ -188,11 +280,17 @@ class _Known:
     serving: Mapping[NodeName, Machine]
     ops: Mapping[NodeName, Operation]
     idle: Mapping[NodeName, float]
+    jobs: Mapping[NodeName, JobId]
+    standings: Mapping[NodeName, Standing]
+    notices: Mapping[MachineId, Notice]
+    stopping: Mapping[MachineId, float]
     now: float
 
 
 def _join(record: NodeRecord, pool: Pool | None, known: _Known) -> Node:
     operation = known.ops.get(record.name)
+    standing = known.standings.get(record.name, ORDINARY)
+    machine = known.serving.get(record.name) if pool else None
     node = Node(
         record.name,
         record.shape,
@@ -205,37 +303,105 @@ def _join(record: NodeRecord, pool: Pool | None, known: _Known) -> Node:
         partitions=record.partitions,
         reason=record.reason,
         address=record.address,
-        machine=known.serving.get(record.name) if pool else None,
+        machine=machine,
         op=operation.id if operation else None,
+        reserved=standing.reserved,
+        resting=standing.resting,
+        until=standing.until,
     )
     if pool is None:
         return node
     power = _power(node, operation)
-    node = replace(node, power=power, sick=_sick(node, power, pool, known.now))
-    if power is Power.STARTING:
-        return replace(node, free=record.shape)
-    if power is Power.ON and node.machine:
-        idle = node.registered and not node.busy
-        since = known.idle.get(node.name, known.now) if idle else None
-        return replace(node, address=node.machine.address, idle_since=since)
-    return node
+    idle = power is Power.ON and machine is not None and node.registered and not node.busy
+    notice = known.notices.get(machine.id) if machine else None
+    return replace(
+        node,
+        power=power,
+        sick=_sick(node, power, pool, known),
+        free=record.shape if power is Power.STARTING else record.free,
+        address=machine.address if machine and power is Power.ON else record.address,
+        idle_since=known.idle.get(node.name, known.now) if idle else None,
+        for_job=known.jobs.get(node.name),
+        notice=notice,
+        until=min(filter(None, (standing.until, notice.deadline if notice else None)), default=None),
+        kept=_kept(pool, node.name),
+    )
+
+
+def _kept(pool: Pool, name: NodeName) -> bool:
+    return pool.static or name in pool.never_terminate
+
+
+def _helpers(pools: Iterable[Pool], known: _Known) -> dict[NodeName, Node]:
+    """The nodes of pools that are not Slurm's: a machine is all there is to see of them."""
+    pools = list(pools)
+    # A machine that is kept powered off needs nobody's help.
+    at_work = {name for name, machine in known.serving.items() if machine.state is not MachineState.STOPPED}
+    nodes: dict[NodeName, Node] = {}
+    for pool in pools:
+        if pool.partitions:
+            continue
+        for name in pool.nodes:
+            machine, operation = known.serving.get(name), known.ops.get(name)
+            node = Node(
+                name,
+                pool.shape,
+                Shape(0, 0),
+                frozenset(),
+                power=Power.ON,
+                site=pool.site,
+                pool=pool.name,
+                machine=machine,
+                address=machine.address if machine else "",
+                op=operation.id if operation else None,
+                notice=known.notices.get(machine.id) if machine else None,
+                kept=_kept(pool, name),
+                outside=True,
+            )
+            power = _power(node, operation)
+            unused = power is Power.ON and not any(
+                other in at_work or other in known.ops
+                for helped in pools
+                if name in helped.helpers
+                for other in helped.nodes
+            )
+            nodes[name] = replace(
+                node,
+                power=power,
+                sick=_sick(node, power, pool, known),
+                idle_since=known.idle.get(name, known.now) if unused else None,
+            )
+    return nodes
 
 
 def _power(node: Node, operation: Operation | None) -> Power:
-    if node.machine is None:
+    if node.machine is None or node.machine.state is MachineState.STOPPED:
         # A start that may have taken effect counts as one that has, or its worth would be started twice.
-        return Power.STARTING if operation and operation.verb is Verb.START else Power.GONE
+        if operation and operation.verb is Verb.START:
+            return Power.STARTING
+        return Power.OFF if node.machine else Power.GONE
     if node.machine.state is not MachineState.RUNNING:
         return POWER[node.machine.state]
     # While our drain holds, a node that has not registered is still booting; without it, Slurm has lost it.
     return Power.ON if node.registered or not node.drained_by_us else Power.STARTING
 
 
-def _sick(node: Node, power: Power, pool: Pool, now: float) -> str:
-    if node.machine and power is Power.STARTING and now - node.machine.launched > pool.boot_limit_s:
-        return f"machine {node.machine.id} has not joined Slurm within {pool.boot_limit_s:.0f} s"
-    if power is Power.ON and node.states & INVALID_STATES:
-        return f"Slurm refuses it: {node.reason or 'it registered with less than was promised'}"
+def _sick(node: Node, power: Power, pool: Pool, known: _Known) -> str:
+    machine = node.machine
+    # Where a machine that is off may be powered on by now, when it was launched last says nothing.
+    booting = machine is not None and power is Power.STARTING and machine.state is not MachineState.STOPPED
+    if machine and booting and known.now - machine.launched > pool.boot_limit_s:
+        return f"machine {machine.id} has not joined Slurm within {pool.boot_limit_s:.0f} s"
+    if (
+        machine
+        and power is Power.STOPPING
+        and known.now - known.stopping.get(machine.id, known.now) > (pool.shutdown_limit_s)
+    ):
+        return f"machine {machine.id} has not shut down within {pool.shutdown_limit_s:.0f} s"
+    if machine and power is Power.ON and node.states & INVALID_STATES:
+        own = "it registered with less than its pool promises"
+        slurms = node.reason if node.reason and not node.reason.startswith(OUR_MARK) else own
+        return f"Slurm refuses machine {machine.id}: {slurms}"
     if power is Power.ON and "DOWN" in node.states and not node.reason.startswith(OUR_MARK):
         return f"Slurm has lost it: {node.reason or 'down'}"
     return ""

@@ -24,15 +24,16 @@ from time import monotonic
 from types import CodeType, ModuleType
 from typing import Any, get_type_hints
 
-from cmscale.model import Goal, NodeName, Snapshot
-from cmscale.shell.config import ConfigError, as_duration, duration, nearest, shown
+from cmscale.model import Goal, NodeName, Snapshot, Wait
+from cmscale.shell.config import ConfigError
 from cmscale.shell.shipped import share_dir
+from cmscale.shell.values import as_duration, duration, nearest, shown
 
 LIMIT_S = 5.0
 
 _END = object()
 
-Propose = Callable[[Snapshot, frozenset[NodeName], Any], Iterator[Goal]]
+Propose = Callable[[Snapshot, frozenset[NodeName], Any], Iterator[Goal | Wait]]
 
 
 class PolicyError(ConfigError):
@@ -60,10 +61,10 @@ class Policy:
     function: Propose
     limit_s: float = LIMIT_S
 
-    def propose(self, view: Snapshot, claimed: frozenset[NodeName]) -> Iterator[Goal]:
+    def propose(self, view: Snapshot, claimed: frozenset[NodeName]) -> Iterator[Goal | Wait]:
         """The policy's goals; raises what the policy raises, and Overran between two goals once its time is spent."""
         spent = 0.0
-        goals: Iterator[Goal] | None = None
+        goals: Iterator[Goal | Wait] | None = None
         while True:
             began = monotonic()
             if goals is None:
@@ -75,8 +76,8 @@ class Policy:
                 raise Overran(f"policy {self.name} took {spent:.1f} s, more than the {self.limit_s:g} s it may")
             if goal is _END:
                 return
-            if not isinstance(goal, Goal):
-                raise TypeError(f"policy {self.name} proposed {goal!r}, which is not a Goal")
+            if not isinstance(goal, Goal | Wait):
+                raise TypeError(f"policy {self.name} proposed {goal!r}, which is neither a Goal nor a Wait")
             yield goal
 
 

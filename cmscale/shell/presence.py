@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from cmscale.ports import Misconfigured
-from cmscale.shell.config import Config, at_line
+from cmscale.shell.config import Config
 from cmscale.shell.loop import Look
+from cmscale.shell.mistakes import at_line
+from cmscale.shell.schema import Mode
 
 
 @contextmanager
@@ -81,7 +83,7 @@ def note_tick(config: Config, look: Look, *, may_act: bool) -> None:
         "pid": os.getpid(),
         "at": look.view.now,
         "observe_s": look.observe_s,
-        "act": may_act,
+        "mode": (config.mode if may_act else Mode.OBSERVE).value,
         "tick": look.view.tick,
     }
     draft = config.state_dir / "last-tick.new"

@@ -16,31 +16,39 @@ from cmscale.model import (
     HOME,
     OFF_REASON,
     Ask,
+    Fact,
+    FactKind,
     Goal,
     Help,
     Job,
     JobId,
+    Launch,
     Machine,
     MachineId,
     MachineState,
     Node,
     NodeName,
+    Notice,
     Pool,
     PoolName,
     Power,
+    Queue,
+    Reservation,
     Shape,
     Site,
     SiteKind,
     SiteName,
     Snapshot,
+    Wait,
     Want,
+    Window,
 )
 from cmscale.shell.policies import Policy
 
 
 def tried(policy: Policy) -> str:
     """What goes wrong when the policy is asked about made-up snapshots; empty if nothing does."""
-    for what, view in (("an empty snapshot", Snapshot(now=_NOW, tick="check")), (_SOME, _some())):
+    for what, view in (("an empty snapshot", Snapshot(now=_NOW, tick="check")), (_SOME, some_snapshot())):
         if wrong := _asked(policy, what, view):
             return wrong
     return ""
@@ -49,14 +57,14 @@ def tried(policy: Policy) -> str:
 def _asked(policy: Policy, what: str, view: Snapshot) -> str:
     answer: Any = None
 
-    def propose(view: Snapshot, claimed: frozenset[NodeName], given: Any) -> Iterator[Goal]:
+    def propose(view: Snapshot, claimed: frozenset[NodeName], given: Any) -> Iterator[Goal | Wait]:
         nonlocal answer
         answer = policy.function(view, claimed, given)
         return answer  # type: ignore[no-any-return]
 
     try:
-        for goal in replace(policy, function=propose).propose(view, frozenset()):
-            if wrong := _wrong_goal(goal):
+        for each in replace(policy, function=propose).propose(view, frozenset()):
+            if wrong := _wrong_wait(each) if isinstance(each, Wait) else _wrong_goal(each):
                 return f"{policy.path}:{_at(policy, answer)}: asked about {what}, {wrong}"
     # A site's own policy may raise anything; SystemExit would even end the daemon.
     except (Exception, SystemExit) as error:  # noqa: BLE001
@@ -87,6 +95,18 @@ def _wrong_goal(goal: Any) -> str:
         return f"the reason of the goal for {goal.node} is {_cut(goal.reason)}; expected a text"
     if not isinstance(goal.need, int):
         return f"the need of the goal for {goal.node} is {_cut(goal.need)}; expected a whole number"
+    if not isinstance(goal.by, float | int | None):
+        return (
+            f"the time by which {goal.node} must be free is {_cut(goal.by)}; expected seconds since the epoch, or None"
+        )
+    return ""
+
+
+def _wrong_wait(wait: Any) -> str:
+    if not isinstance(wait.job, str):
+        return f"the job that waits is {_cut(wait.job)}; expected a job's id"
+    if not isinstance(wait.reason, str):
+        return f"the reason why job {wait.job} waits is {_cut(wait.reason)}; expected a text"
     return ""
 
 
@@ -108,44 +128,65 @@ def _at(policy: Policy, answer: object) -> int:
 # --- a made-up snapshot ----------------------------------------------------------------------------------------------
 
 _NOW = 1_700_000_000.0
+"""A Tuesday, 22:13 in UTC."""
 _SOME = "a made-up snapshot of a few nodes and jobs"
+_EAST = SiteName("made-up-site")
+_SHAPE = Shape(cpus=4, mem_mb=15000, gpus=1, gpu_type="t4")
+_HALF = Shape(cpus=2, mem_mb=8000, gpus=1, gpu_type="t4")
 
 
-def _some() -> Snapshot:
-    """A pool with a node in each state that a policy is likely to tell apart, a node of the site itself, and two jobs,
+def some_snapshot() -> Snapshot:
+    """Pools with a node in each state that a policy is likely to tell apart, a node of the site itself, and three jobs,
     one of which waits."""
-    east = SiteName("made-up-site")
-    pool = Pool(
-        PoolName("made-up"),
-        east,
-        Shape(cpus=4, mem_mb=15000, gpus=1, gpu_type="t4"),
-        tuple(NodeName(f"made-up-{number}") for number in range(1, 7)),
-        partitions=("cloud",),
-        features=frozenset({"gpu", east}),
-        price_hour=0.5,
-        keep=1,
-    )
-    gone, starting, idle, busy, drained, sick = pool.nodes
+    day = _pool("made-up", 9, partitions=("cloud",), keep=1, helpers=(NodeName("made-up-helper-1"),))
+    night = _pool("made-up-night", 2, partitions=("night",), hours=(Window(frozenset(range(7)), 20 * 3600, 23 * 3600),))
+    helpers = _pool("made-up-helper", 1, partitions=())
     home = NodeName("home-1")
+    busy, half_empty, stopped = day.nodes[3], night.nodes, day.nodes[7]
     nodes = (
-        _node(pool, gone, Power.GONE, {"DOWN", "DRAIN"}, reason=OFF_REASON),
-        _node(pool, starting, Power.STARTING, {"DOWN", "DRAIN"}, reason=OFF_REASON),
-        _node(pool, idle, Power.ON, {"IDLE"}, idle_since=_NOW - 86400),
-        _node(pool, busy, Power.ON, {"MIXED"}, free=Shape(cpus=2, mem_mb=5000, gpu_type="t4")),
-        _node(pool, drained, Power.ON, {"IDLE", "DRAIN"}, reason="a person's", idle_since=_NOW - 3600),
-        _node(pool, sick, Power.STARTING, {"DOWN"}, sick="it has not joined within 15 min"),
-        Node(
-            home,
-            pool.shape,
-            pool.shape,
-            frozenset({"IDLE"}),
-            Power.ON,
-            HOME,
-            partitions=("batch",),
-            idle_since=_NOW - 60,
-        ),
+        *_day_nodes(day),
+        *(_node(night, name, Power.ON, {"MIXED"}, free=_HALF, until=_NOW + 2800) for name in half_empty),
+        _node(helpers, helpers.nodes[0], Power.ON, {"IDLE"}, outside=True),
+        Node(home, _SHAPE, _SHAPE, frozenset({"IDLE"}), Power.ON, HOME, partitions=("batch",), idle_since=_NOW - 60),
     )
-    jobs = (
+    return Snapshot(
+        now=_NOW,
+        tick="check",
+        jobs=_jobs(busy, half_empty),
+        nodes=MappingProxyType({node.name: node for node in nodes}),
+        pools=MappingProxyType({pool.name: pool for pool in (day, night, helpers)}),
+        sites=MappingProxyType({_EAST: Site(_EAST, SiteKind.AWS, "made-up-1"), HOME: Site(HOME, SiteKind.ONPREM)}),
+        launches=(Launch(_NOW - 1200, day.name, 1),),
+        queues=MappingProxyType({"cloud": Queue("cloud")}),
+        reservations=(Reservation("made-up", _NOW + 7200, _NOW + 10800, frozenset({home}), maintenance=True),),
+        facts=MappingProxyType(
+            {(FactKind.QUARANTINE, stopped): Fact(FactKind.QUARANTINE, stopped, _NOW - 500, _NOW + 100, "it failed")}
+        ),
+        usual=MappingProxyType({day.name: 3.0}),
+    )
+
+
+def _pool(name: str, count: int, **more: Any) -> Pool:
+    names = tuple(NodeName(f"{name}-{number}") for number in range(1, count + 1))
+    return Pool(PoolName(name), _EAST, _SHAPE, names, features=frozenset({"gpu", _EAST}), price_hour=0.5, **more)
+
+
+def _day_nodes(pool: Pool) -> Iterator[Node]:
+    gone, starting, idle, busy, drained, stuck, lost, stopped, reclaimed = pool.nodes
+    off = {"DOWN", "DRAIN"}
+    yield _node(pool, gone, Power.GONE, off, reason=OFF_REASON)
+    yield _node(pool, starting, Power.STARTING, off, reason=OFF_REASON)
+    yield _node(pool, idle, Power.ON, {"IDLE"}, idle_since=_NOW - 86400)
+    yield _node(pool, busy, Power.ON, {"MIXED"}, free=Shape(cpus=2, mem_mb=5000, gpu_type="t4"))
+    yield _node(pool, drained, Power.ON, {"IDLE", "DRAIN"}, reason="a person's", idle_since=_NOW - 3600)
+    yield _node(pool, stuck, Power.STARTING, {"DOWN"}, sick="it has not joined within 15 min")
+    yield _node(pool, lost, Power.ON, {"DOWN"}, sick="Slurm has lost it")
+    yield _node(pool, stopped, Power.OFF, off, reason=OFF_REASON)
+    yield _node(pool, reclaimed, Power.ON, {"MIXED"}, notice=Notice(_NOW + 120, "a made-up interruption"))
+
+
+def _jobs(busy: NodeName, half_empty: Iterable[NodeName]) -> tuple[Job, ...]:
+    return (
         Job(JobId("1"), Ask(("cloud",)), "RUNNING", submit=_NOW - 1000, priority=2, nodes=frozenset({busy})),
         Job(
             JobId("2"),
@@ -157,20 +198,20 @@ def _some() -> Snapshot:
             help=Help.NODES,
             why="no node is free",
         ),
+        Job(JobId("3"), Ask(("night",), nodes=2, tasks=2), "RUNNING", started=_NOW - 900, nodes=frozenset(half_empty)),
     )
-    return Snapshot(
-        now=_NOW,
-        tick="check",
-        jobs=jobs,
-        nodes=MappingProxyType({node.name: node for node in nodes}),
-        pools=MappingProxyType({pool.name: pool}),
-        sites=MappingProxyType({east: Site(east, SiteKind.AWS, "made-up-1"), HOME: Site(HOME, SiteKind.ONPREM)}),
-        starts=(_NOW - 1200,),
-    )
+
+
+_MACHINES = {
+    Power.OFF: MachineState.STOPPED,
+    Power.STARTING: MachineState.STARTING,
+    Power.ON: MachineState.RUNNING,
+}
+"""The state of the machine of a node that has one."""
 
 
 def _node(pool: Pool, name: NodeName, power: Power, states: set[str], **more: Any) -> Node:
-    state = MachineState.RUNNING if power is Power.ON else MachineState.STARTING
+    state = _MACHINES.get(power)
     facts: dict[str, Any] = {
         "shape": pool.shape,
         "free": pool.shape,
@@ -179,6 +220,6 @@ def _node(pool: Pool, name: NodeName, power: Power, states: set[str], **more: An
         "pool": pool.name,
         "features": pool.features,
         "partitions": pool.partitions,
-        "machine": None if power is Power.GONE else Machine(MachineId(f"i-{name}"), name, state, launched=_NOW - 90000),
+        "machine": Machine(MachineId(f"i-{name}"), name, state, launched=_NOW - 90000) if state else None,
     }
     return Node(name, power=power, **(facts | more))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -9,23 +10,31 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType, MappingProxyType
 
-from cmscale.adapters.aws import AwsPool, AwsSite
+from cmscale.adapters.aws import AwsPool, AwsSite, quota_family
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
-from cmscale.model import SiteName
+from cmscale.model import Pool, PoolName, SiteName
 from cmscale.ports import Clock, Journal, Misconfigured, Provider
-from cmscale.shell import policies
-from cmscale.shell.config import Config, ConfigError, Mode, at_line
+from cmscale.shell import policies, presence
+from cmscale.shell.config import Config, ConfigError
 from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Daemon
+from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World
+from cmscale.shell.schema import Mode
 
 GRACE_S = 5.0
 """How long calls in flight may take to end after SIGTERM. What does not end is in the journal, and taken up again."""
+
+
+def search_for_cycles_seldom() -> None:
+    """A look at a large queue makes many values that live on and hardly a cycle: at Python's own pace the search for
+    cycles would cost a fifth of the time."""
+    gc.set_threshold(100_000, 20, 100)
 
 
 @dataclass(slots=True)
@@ -36,6 +45,9 @@ class SystemClock:
 
     def now(self) -> float:
         return time.time()
+
+    def utc_offset_s(self) -> float:
+        return time.localtime().tm_gmtoff
 
     def wait(self, seconds: float) -> bool:
         return self.asked.wait(seconds)
@@ -91,8 +103,16 @@ def provider(config: Config, name: SiteName) -> AwsSite:
 
 
 def declared(config: Config) -> list[Declared]:
-    """The pools as Slurm's configuration must name them."""
-    return [Declared(each.pool, each.weight, each.slurm) for each in config.pools.values()]
+    """The pools as Slurm's configuration must name them; of those in no partition it knows nothing."""
+    return [Declared(each.pool, each.weight, each.slurm) for each in config.pools.values() if each.pool.partitions]
+
+
+def pools(config: Config) -> dict[PoolName, Pool]:
+    """The pools, each with the family whose quota it shares."""
+    return {
+        name: replace(each.pool, family=each.pool.family or quota_family(each.aws.instance_type, each.pool.market))
+        for name, each in config.pools.items()
+    }
 
 
 def world(config: Config, journal: Journal, clock: Clock) -> World:
@@ -102,8 +122,17 @@ def world(config: Config, journal: Journal, clock: Clock) -> World:
         journal=journal,
         clock=clock,
         sites=MappingProxyType({name: each.site for name, each in config.sites.items()}),
-        pools=MappingProxyType({name: each.pool for name, each in config.pools.items()}),
+        pools=MappingProxyType(pools(config)),
+        queues=config.queues,
+        scripts=MappingProxyType({name: each.scripts for name, each in config.pools.items()}),
+        cluster=config.cluster,
+        paused=paused(config),
     )
+
+
+def paused(config: Config) -> str:
+    """Why the configuration pauses us; empty if it does not."""
+    return f'cluster.mode is "paused" in {config.path}' if config.mode is Mode.PAUSED else ""
 
 
 def loaded_policies(config: Config, names: tuple[str, ...] | None = None) -> tuple[policies.Policy, ...]:
@@ -133,7 +162,7 @@ def daemon(config: Config, journal: Journal, clock: Clock, *, may_act: bool) -> 
         limits=config.limits,
         name=name,
         tick_s=config.tick_s,
-        may_act=may_act and config.mode is Mode.ACT,
+        may_act=may_act and config.mode is not Mode.OBSERVE,
     )
 
 
@@ -143,8 +172,13 @@ def _journal_path(config: Config) -> Path:
 
 @contextmanager
 def journal(config: Config) -> Iterator[SqlJournal]:
-    """The daemon's journal; made if there is none yet."""
-    book = SqlJournal(_journal_path(config))
+    """The daemon's journal, to be written; made if there is none yet. Raises Misconfigured if it can't be."""
+    if problems := presence.state_dir_problems(config):
+        raise ConfigError(problems)
+    path = _journal_path(config)
+    if os.access(path, os.F_OK) and not os.access(path, os.W_OK):
+        raise Misconfigured(f"{path}: the journal is not for this user to write; type this as the daemon's user")
+    book = SqlJournal(path)
     try:
         yield book
     finally:

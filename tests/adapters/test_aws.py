@@ -15,8 +15,9 @@ from typing import Any
 import boto3
 import pytest
 
-from cmscale.adapters import aws
-from cmscale.adapters.aws import AwsPool, AwsSite, result_of
+from cmscale.adapters.aws import AwsPool, AwsSite
+from cmscale.adapters.aws.names import launch_calls
+from cmscale.lab.processes import wait_until
 from cmscale.model import (
     MachineId,
     MachineState,
@@ -34,6 +35,7 @@ from cmscale.ports import Misconfigured, Unavailable
 KEY = {"AWS_ACCESS_KEY_ID": "AKIALAB0000000000000", "AWS_SECRET_ACCESS_KEY": "lab-secret-key"}
 REGION = "us-east-1"
 POOL = PoolName("t4")
+TIMES = {"pending_s": 0.0, "stopping_s": 0.0, "ending_s": 0.3}
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Ec2:
     endpoint: str
     image: str
     subnet: str
+    folder: Path
 
     def lab(self, topic: str, given: Any = None, method: str = "POST") -> Any:
         data = None if given is None else json.dumps(given).encode()
@@ -55,9 +58,18 @@ class Ec2:
 
     def leave_room_for(self, machines: int) -> None:
         """The machines of earlier tests take room too."""
-        gone = {"terminated", "shutting-down"}
-        there = [one for one in self.lab("instances", method="GET") if one["state"] not in gone]
+        taking_none = {"terminated", "shutting-down", "stopped"}
+        there = [one for one in self.lab("instances", method="GET") if one["state"] not in taking_none]
         self.lab("capacity", {"capacity": {"g4dn.xlarge": len(there) + machines}})
+
+    def interrupt(self, machine: MachineId, warning_s: float) -> None:
+        self.lab("interruptions", {"instance": machine, "warning_s": warning_s})
+
+    def schedule(self, machine: MachineId, code: str, in_s: float, description: str = "Old host") -> None:
+        self.lab("events", {"instance": machine, "code": code, "in_s": in_s, "description": description})
+
+    def times(self, **seconds: float) -> None:
+        self.lab("times", seconds)
 
     def calls(self, action: str, since: float) -> list[dict[str, Any]]:
         return [call for call in self.lab(f"calls?since={since}", method="GET") if call["action"] == action]
@@ -66,7 +78,8 @@ class Ec2:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ec2]:
     folder = tmp_path_factory.mktemp("ec2")
-    times = json.dumps({"pending_s": 0, "stopping_s": 0, "ending_s": 0.3})
+    (folder / "log").mkdir()
+    times = json.dumps(TIMES)
     command = [sys.executable, "-m", "cmscale.lab.ec2", "--dir", str(folder), "--region", REGION, "--times", times]
     with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as server:
         try:
@@ -76,7 +89,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ec2]:
                 time.sleep(0.1)
             told = json.loads((folder / "ec2.json").read_text())
             region = told["regions"][REGION]
-            yield Ec2(told["endpoint"], region["image"], region["subnet"])
+            yield Ec2(told["endpoint"], region["image"], region["subnet"], folder)
         finally:
             server.terminate()
 
@@ -92,6 +105,7 @@ def ec2(served: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     yield served
     served.lab("faults", method="DELETE")
+    served.times(**TIMES)
     served.lab("capacity", {"capacity": {"g4dn.xlarge": None}, "limits": {"g4dn.xlarge": None}})
 
 
@@ -157,13 +171,6 @@ def test_the_order_of_the_operation_does_not_matter(site: AwsSite, connect: Conn
     assert {machine.node: machine.id for machine in site.list()} == {node: out.machine for node, out in first.items()}
 
 
-def test_the_nodes_of_a_launch_are_a_list_that_slurm_can_read() -> None:
-    nodes = [NodeName(name) for name in ("q9x", "a2-b3", "n12", "a1-b3", "q10x", "a1-b4", "n3")]
-    label = aws._folded(nodes)
-    assert label == "a1-b[3-4],a2-b3,n[3,12],q10x,q9x"
-    assert list(aws._names(label)) == ["a1-b3", "a1-b4", "a2-b3", "n3", "n12", "q10x", "q9x"]
-
-
 def test_many_nodes_are_one_call(site: AwsSite, ec2: Ec2) -> None:
     since = time.time()
     site.start(operation(*(f"e{n}" for n in range(30))))
@@ -214,14 +221,6 @@ def test_a_list_of_nodes_too_long_for_a_tag_takes_several_calls(site: AwsSite, e
     assert connect().start(op) == outcomes
 
 
-@pytest.mark.parametrize("length", [5, 64, 65, 300])
-def test_a_token_is_never_too_long(length: int) -> None:
-    one, other = operation("e1", id="x" * length), operation("e1", id="y" * length)
-    (first,), (second,) = aws._launches(one), aws._launches(other)
-    assert len(first.token) <= 64
-    assert first.token != second.token
-
-
 def test_all_settings_of_a_pool_are_asked_for(connect: Connect, pool: AwsPool, ec2: Ec2, tmp_path: Path) -> None:
     script = tmp_path / "boot.sh"
     script.write_text("#!/bin/sh\necho @CLUSTER@ @NODES@\n")
@@ -256,7 +255,17 @@ def test_part_of_the_nodes_start_when_there_is_room_for_part(site: AwsSite, ec2:
     outcomes = site.start(operation("e1", "e2", "e3"))
     assert results(outcomes) == {"e1": "ok", "e2": "ok", "e3": "capacity"}
     assert outcomes[NodeName("e3")].detail == "EC2 had 2 of 3 machines"
-    assert sorted(machine.node for machine in site.list()) == ["e1", "e2"]
+    assert {machine.node: machine.id for machine in site.list()} == {
+        node: outcome.machine for node, outcome in outcomes.items() if outcome.ok
+    }
+
+
+def test_part_of_a_launch_asked_for_again_is_the_same_part(site: AwsSite, ec2: Ec2, connect: Connect) -> None:
+    ec2.leave_room_for(2)
+    op = operation("e1", "e2", "e3")
+    first = site.start(op)
+    ec2.leave_room_for(1)
+    assert connect().start(op) == first
 
 
 def test_all_or_none_starts_none_when_there_is_room_for_part(site: AwsSite, ec2: Ec2) -> None:
@@ -269,7 +278,7 @@ def test_all_or_none_starts_none_when_there_is_room_for_part(site: AwsSite, ec2:
 def test_all_or_none_in_several_calls_gives_back_what_the_first_calls_made(site: AwsSite, ec2: Ec2) -> None:
     nodes = [f"node{n * n:06d}-{n}" for n in range(60)]
     op = operation(*nodes, all_or_none=True)
-    second = aws._launches(op)[1]
+    second = launch_calls(op)[1]
     ec2.fault("RunInstances", code="InsufficientInstanceCapacity", status=500, match={"ClientToken": second.token})
     outcomes = site.start(op)
     assert set(results(outcomes).values()) == {"capacity"}
@@ -280,7 +289,7 @@ def test_all_or_none_in_several_calls_gives_back_what_the_first_calls_made(site:
 
 def test_all_or_none_in_several_calls_survives_a_lost_answer(site: AwsSite, ec2: Ec2) -> None:
     op = operation(*(f"node{n * n:06d}-{n}" for n in range(60)), all_or_none=True)
-    second = aws._launches(op)[1]
+    second = launch_calls(op)[1]
     ec2.fault("RunInstances", cut=True, after=True, match={"ClientToken": second.token}, times=3)
     assert set(results(site.start(op)).values()) == {"transient"}
     assert set(results(site.start(op)).values()) == {"ok"}
@@ -302,35 +311,6 @@ def test_a_lack_of_capacity_is_asked_for_once(site: AwsSite, ec2: Ec2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("InsufficientInstanceCapacity", Result.CAPACITY),
-        ("VcpuLimitExceeded", Result.QUOTA),
-        ("InstanceLimitExceeded", Result.QUOTA),
-        ("MaxSpotInstanceCountExceeded", Result.QUOTA),
-        ("RequestLimitExceeded", Result.THROTTLED),
-        ("Throttling", Result.THROTTLED),
-        ("RequestThrottled", Result.THROTTLED),
-        ("AuthFailure", Result.AUTH),
-        ("UnauthorizedOperation", Result.AUTH),
-        ("ExpiredToken", Result.AUTH),
-        ("InvalidClientTokenId", Result.AUTH),
-        ("InvalidAMIID.NotFound", Result.IMAGE),
-        ("InvalidSubnetID.NotFound", Result.BAD_REQUEST),
-        ("MissingParameter", Result.BAD_REQUEST),
-        ("Unsupported", Result.BAD_REQUEST),
-        ("InvalidInstanceID.NotFound", Result.GONE),
-        ("InternalError", Result.TRANSIENT),
-        ("IncorrectInstanceState", Result.TRANSIENT),
-        ("Unheard.Of", Result.TRANSIENT),
-        ("", Result.TRANSIENT),
-    ],
-)
-def test_codes_of_ec2_in_our_words(code: str, expected: Result) -> None:
-    assert result_of(code) is expected
-
-
-@pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({"image": "ami-0123456789abcdef0"}, "image"),
@@ -347,16 +327,6 @@ def test_a_wrong_pool_is_an_outcome_of_each_node(
 
 def test_a_pool_of_another_site_is_a_bad_request(site: AwsSite) -> None:
     assert results(site.start(replace(operation("e1"), pool=PoolName("other")))) == {"e1": "bad-request"}
-
-
-def test_a_machine_that_ends_at_once_says_why() -> None:
-    instance = {
-        "InstanceId": "i-1",
-        "State": {"Name": "terminated"},
-        "StateReason": {"Code": "Client.VolumeLimitExceeded", "Message": "Volume limit exceeded"},
-    }
-    outcome = aws._started(instance)
-    assert (outcome.result, outcome.detail) == (Result.QUOTA, "i-1 ended at once: Volume limit exceeded")
 
 
 # --- machines that go ------------------------------------------------------------------------------------------------
@@ -383,13 +353,24 @@ def test_an_unknown_machine_counts_as_deleted_and_spares_the_others(site: AwsSit
     assert {machine.state for machine in site.list()} <= {MachineState.ENDING}
 
 
-def test_a_stopped_machine_stays_and_starts_again(site: AwsSite) -> None:
-    (one,) = machine_ids(site, "e1")
-    assert results(site.stop([one, MachineId("i-0123456789abcdef0")])) == {one: "ok", "i-0123456789abcdef0": "gone"}
-    assert [machine.state for machine in site.list()] == [MachineState.STOPPED]
-    on = site.start(replace(operation("e1"), machines=(one,)))
-    assert (on[NodeName("e1")].result, on[NodeName("e1")].machine) == (Result.OK, one)
-    assert [(machine.id, machine.state) for machine in site.list()] == [(one, MachineState.RUNNING)]
+def test_hard_passes_over_the_system_of_the_machine(site: AwsSite, ec2: Ec2) -> None:
+    ids, since = machine_ids(site, "e1", "e2"), time.time()
+    site.stop(ids)
+    site.stop(ids, hard=True)
+    site.delete(ids)
+    site.delete(ids, hard=True)
+    for action in ("StopInstances", "TerminateInstances"):
+        soft, hard = (call["params"] for call in ec2.calls(action, since))
+        assert "Force" not in soft
+        assert (hard["Force"], hard["SkipOsShutdown"]) == ("true", "true")
+
+
+def test_a_spot_machine_cannot_be_stopped_and_spares_the_others(connect: Connect, pool: AwsPool) -> None:
+    spot, site = connect(replace(pool, market="spot")), connect()
+    (one, two), (other,) = machine_ids(spot, "s1", "s2"), machine_ids(site, "e1")
+    outcomes = site.stop([one, other, two])
+    assert results(outcomes) == {one: "bad-request", other: "ok", two: "bad-request"}
+    assert outcomes[two].detail.startswith(f"UnsupportedOperation: You can't stop the Spot Instance '{two}'")
 
 
 def test_a_refused_deletion_is_told_for_each_machine(site: AwsSite, ec2: Ec2) -> None:
@@ -411,6 +392,168 @@ def test_a_machine_with_a_spoilt_tag_is_listed_without_a_node(site: AwsSite, ec2
     client.create_tags(Resources=[other], Tags=[{"Key": "cm-scale:node", "Value": "e7"}])
     client.close()
     assert {machine.id: machine.node for machine in site.list()} == {one: "", other: ""}
+
+
+# --- machines that are powered on again ------------------------------------------------------------------------------
+
+
+def power_on(site: AwsSite, **machines: MachineId) -> dict[str, str]:
+    return results(site.start(replace(operation(*machines), machines=tuple(machines.values()))))
+
+
+def test_a_stopped_machine_stays_and_starts_again(site: AwsSite) -> None:
+    (one,) = machine_ids(site, "e1")
+    assert results(site.stop([one, MachineId("i-0123456789abcdef0")])) == {one: "ok", "i-0123456789abcdef0": "gone"}
+    assert [machine.state for machine in site.list()] == [MachineState.STOPPED]
+    on = site.start(replace(operation("e1"), machines=(one,)))
+    assert (on[NodeName("e1")].result, on[NodeName("e1")].machine) == (Result.OK, one)
+    assert [(machine.id, machine.state) for machine in site.list()] == [(one, MachineState.RUNNING)]
+
+
+def test_a_machine_is_as_old_as_its_last_start_and_keeps_the_operation_that_launched_it(site: AwsSite) -> None:
+    (one,) = machine_ids(site, "e1")
+    (before,) = site.list()
+    site.stop([one])
+    assert wait_until(lambda: time.time() >= before.launched + 1, 3)  # EC2 tells whole seconds
+    power_on(site, e1=one)
+    (after,) = site.list()
+    assert after.launched > before.launched
+    assert after.op == before.op
+
+
+def test_powering_on_again_changes_nothing(site: AwsSite) -> None:
+    one, two = machine_ids(site, "e1", "e2")
+    site.stop([one])
+    for _ in range(2):
+        assert power_on(site, e1=one, e2=two) == {"e1": "ok", "e2": "ok"}
+    assert {machine.state for machine in site.list()} == {MachineState.RUNNING}
+
+
+def test_a_machine_that_ended_is_gone_and_spares_the_others(site: AwsSite) -> None:
+    ended, stopped = machine_ids(site, "e1", "e2")
+    site.delete([ended])
+    site.stop([stopped])
+    unknown = MachineId("i-0123456789abcdef0")
+    assert power_on(site, e1=ended, e2=stopped, e3=unknown) == {"e1": "gone", "e2": "ok", "e3": "gone"}
+
+
+def test_a_machine_that_is_still_stopping_is_asked_for_again_later(site: AwsSite, ec2: Ec2) -> None:
+    (one,) = machine_ids(site, "e1")
+    ec2.times(stopping_s=30.0)
+    site.stop([one])
+    assert power_on(site, e1=one) == {"e1": "transient"}
+    ec2.times(stopping_s=0.0)
+    assert power_on(site, e1=one) == {"e1": "ok"}
+
+
+def test_a_lack_of_capacity_is_told_for_each_machine_to_be_powered_on(site: AwsSite, ec2: Ec2) -> None:
+    one, two = machine_ids(site, "e1", "e2")
+    site.stop([one, two])
+    ec2.leave_room_for(1)
+    since = time.time()
+    assert power_on(site, e1=one, e2=two) == {"e1": "capacity", "e2": "capacity"}
+    assert len(ec2.calls("StartInstances", since)) == 1
+
+
+# --- machines that EC2 takes back ------------------------------------------------------------------------------------
+
+
+def test_a_spot_machine_that_is_interrupted_has_two_minutes_from_its_mark(
+    connect: Connect, pool: AwsPool, ec2: Ec2
+) -> None:
+    site = connect(replace(pool, market="spot"))
+    one, _ = machine_ids(site, "e1", "e2")
+    ec2.interrupt(one, warning_s=60.0)
+    notices = site.notices()
+    assert set(notices) == {one}
+    assert abs(notices[one].deadline - time.time() - 60) < 5
+    assert notices[one].why == "EC2 takes the spot instance back (marked-for-termination)"
+
+
+def test_scheduled_events_are_notices_unless_they_are_over(site: AwsSite, ec2: Ec2) -> None:
+    retired, rebooted, done, canceled, _ = machine_ids(site, "e1", "e2", "e3", "e4", "e5")
+    ec2.schedule(retired, "instance-retirement", 3600.0)
+    ec2.schedule(rebooted, "system-reboot", 7200.0, description="")
+    ec2.schedule(done, "system-maintenance", 0.0)
+    ec2.schedule(canceled, "instance-stop", 3600.0, description="[Canceled] Old host")
+    notices = site.notices()
+    assert {id_: notice.why for id_, notice in notices.items()} == {
+        retired: "EC2 has scheduled: instance-retirement (Old host)",
+        rebooted: "EC2 has scheduled: system-reboot",
+    }
+    assert abs(notices[retired].deadline - time.time() - 3600) < 5
+
+
+def test_of_two_notices_the_earlier_counts(site: AwsSite, ec2: Ec2) -> None:
+    (one,) = machine_ids(site, "e1")
+    ec2.schedule(one, "instance-stop", 3600.0)
+    ec2.schedule(one, "system-reboot", 600.0)
+    assert [notice.why for notice in site.notices().values()] == ["EC2 has scheduled: system-reboot (Old host)"]
+
+
+def test_notices_are_of_our_own_machines(site: AwsSite, connect: Connect, pool: AwsPool, ec2: Ec2) -> None:
+    machine_ids(site, "e1")
+    other = connect(replace(pool, market="spot"), cluster="somebody-with-notices")
+    (theirs,) = machine_ids(other, "e1")
+    ec2.interrupt(theirs, warning_s=60.0)
+    ec2.schedule(theirs, "instance-stop", 3600.0)
+    assert site.notices() == {}
+
+
+def test_notices_take_no_call_without_machines_one_without_spot_and_two_with(
+    site: AwsSite, connect: Connect, pool: AwsPool, ec2: Ec2
+) -> None:
+    def asked() -> list[int]:
+        since = time.time()
+        site.list()
+        site.notices()
+        return [len(ec2.calls(f"Describe{what}", since)) for what in ("InstanceStatus", "SpotInstanceRequests")]
+
+    assert asked() == [0, 0]
+    machine_ids(site, "e1")
+    assert asked() == [1, 0]
+    machine_ids(connect(replace(pool, market="spot")), "s1", "s2", "s3")
+    assert asked() == [1, 1]
+
+
+@pytest.mark.parametrize("call", ["DescribeInstanceStatus", "DescribeSpotInstanceRequests"])
+def test_notices_that_cannot_be_read_are_told(connect: Connect, pool: AwsPool, ec2: Ec2, call: str) -> None:
+    site = connect(replace(pool, market="spot"))
+    machine_ids(site, "e1")
+    ec2.fault(call, code="InternalError", status=500, times=0)
+    with pytest.raises(Unavailable, match="does not answer: InternalError"):
+        site.notices()
+
+
+# --- what machines leave behind --------------------------------------------------------------------------------------
+
+
+def test_the_evidence_of_a_machine_is_the_end_of_its_console(site: AwsSite, ec2: Ec2) -> None:
+    (one,) = machine_ids(site, "e1")
+    assert site.evidence(one) == ""
+    log = ec2.folder / "log" / f"console-{one}.out"
+    log.write_bytes("é".encode() * 40_000 + b"\xffkernel panic\n")
+    text = site.evidence(one)
+    assert text.endswith("é\ufffdkernel panic\n")
+    assert len(text.encode()) <= 64 * 1024
+
+
+def test_a_machine_whose_current_console_cannot_be_had_gives_the_kept_one(site: AwsSite, ec2: Ec2) -> None:
+    (one,) = machine_ids(site, "e1")
+    (ec2.folder / "log" / f"console-{one}.out").write_text("kept")
+    ec2.fault("GetConsoleOutput", code="UnsupportedOperation", match={"Latest": "true"}, times=0)
+    assert site.evidence(one) == "kept"
+
+
+def test_a_machine_that_ec2_knows_no_more_leaves_no_evidence(site: AwsSite) -> None:
+    assert site.evidence(MachineId("i-0123456789abcdef0")) == ""
+
+
+def test_evidence_that_cannot_be_read_is_told(site: AwsSite, ec2: Ec2) -> None:
+    (one,) = machine_ids(site, "e1")
+    ec2.fault("GetConsoleOutput", code="InternalError", status=500, times=0)
+    with pytest.raises(Unavailable, match="does not answer: InternalError"):
+        site.evidence(one)
 
 
 # --- a site that does not answer -------------------------------------------------------------------------------------
@@ -503,3 +646,10 @@ def test_refused_credentials_are_the_only_problem(site: AwsSite, ec2: Ec2) -> No
     ec2.fault("", code="AuthFailure", status=401, message="No.", times=0)
     (told,) = site.problems()
     assert "AuthFailure" in told
+
+
+def test_a_call_that_each_tick_needs_and_that_is_refused_is_a_problem(site: AwsSite, ec2: Ec2) -> None:
+    ec2.fault("DescribeInstanceStatus", code="UnauthorizedOperation", status=403, message="Not you.", times=0)
+    assert list(site.problems()) == [
+        "site east: DescribeInstanceStatus is refused: UnauthorizedOperation: Not you.",
+    ]

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,24 @@ class Said:
     @property
     def problems(self) -> list[str]:
         return [line.removeprefix("cm-scale: ") for line in self.err.splitlines()]
+
+
+Say = Callable[..., Said]
+
+
+def saying(*begin: object, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Say:
+    """Calls cm-scale in this process as the shell does, each time with these first words and some more."""
+
+    def say(*argv: object) -> Said:
+        monkeypatch.setattr("sys.argv", ["cm-scale", *map(str, (*begin, *argv))])
+        status = 0
+        try:
+            cm_scale.main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Said(status, *capfd.readouterr())
+
+    return say
 
 
 class Program:

@@ -105,6 +105,29 @@ CASES = {
         (r'@/cmscale\.toml:\d+: pools\.t4-west\.site: there is no site "aws-us-w"; did you mean "aws-us-west-2"\?',),
         {r'(?m)^site = "aws-us-west-2"': 'site = "aws-us-w"'},
     ),
+    "an unknown partition": Case(
+        (r'@/cmscale\.toml:\d+: partitions\.clod: no pool is in a partition "clod"; (did you mean|valid)',),
+        {r"(?m)^\[slurm\]": "[partitions.clod]\n\n[slurm]"},
+    ),
+    "a helper that is no node": Case(
+        (r'@/cmscale\.toml:\d+: pools\.cpu\.helpers: no other pool has a node "t4-99"; did you mean "t4-9"\?',),
+        {r"(?m)^cpus = 8": 'cpus = 8\nhelpers = "t4-99"'},
+    ),
+    "pools that wait for one another": Case(
+        (r"@/cmscale\.toml:\d+: pools\.\w+\.helpers: the pools wait for one another's helpers for ever: (cpu|t4) -> ",),
+        {
+            r"(?m)^cpus = 8": 'cpus = 8\nhelpers = "t4-1"',
+            r"(?m)^\[pools\.t4\]": '[pools.t4]\nhelpers = "cpu-1"',
+        },
+    ),
+    "a prolog that is not there": Case(
+        (r"@/cmscale\.toml:\d+: pools\.cpu\.prolog: @/none\.sh can't be run \(No such file or directory\)",),
+        {r"(?m)^cpus = 8": 'cpus = 8\nprolog = "none.sh"'},
+    ),
+    "hours on no day": Case(
+        (r'@/cmscale\.toml:\d+: pools\.cpu\.hours: there is no day "fry" in "mon-fry [^"]+"; did you mean "fri"\?',),
+        {r"(?m)^cpus = 8": 'cpus = 8\nhours = ["mon-fry 20:00-06:00"]'},
+    ),
     "a policy with a syntax error": policy("mine", "def propose(view", r"@/mine\.py:1: not valid Python: "),
     "a policy that raises": policy(
         "mine", "\nraise OSError('no licence')", r"@/mine\.py:2: loading the policy raised OSError: no licence"

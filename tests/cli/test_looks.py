@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from cmscale.lab.lab import Lab
 from cmscale.lab.processes import wait_until
 from cmscale.lab.supervisor import down
+from cmscale.ports import Evidence
 from tests.cli.program import Program, documented_keys
 
 
@@ -98,9 +100,10 @@ def test_the_name_after_the_command_counts(cm_scale: Program) -> None:
 
 def test_every_command_has_help_that_fits_eighty_columns(cm_scale: Program) -> None:
     cm_scale.environment(cm_scale.lab.env | {"COLUMNS": "80"})
-    commands = ("", "run", "plan", "status", "nodes", "explain", "explain job", "explain node", "check", "slurm-conf")
-    own = ("policies", "policies list", "policies check", "policies new")
-    for command in (*commands, *own, "lab", "lab up", "lab down", "lab status", "demo"):
+    told = ("", "run", "plan", "status", "nodes", "events", "pause", "resume", "replay", "check", "slurm-conf")
+    explain = ("explain", "explain job", "explain why-not", "explain node", "explain tick")
+    policies = ("policies", "policies list", "policies check", "policies new")
+    for command in (*told, *explain, *policies, "lab", "lab up", "lab down", "lab status", "demo"):
         said = cm_scale(*command.split(), "--help")
         assert said.status == 0
         assert max(map(len, said.out.splitlines())) <= 80
@@ -130,7 +133,7 @@ def test_a_job_is_explained_with_what_was_done_for_it(cm_scale: Program, acted: 
 
 
 def test_a_node_is_explained(cm_scale: Program, acted: None) -> None:
-    assert "t4-1 of pool t4 at aws-us-east-1 is on; Slurm says" in cm_scale("explain", "node", "t4-1").out
+    assert "t4-1 of pool t4 at aws-us-east-1 is up; Slurm says" in cm_scale("explain", "node", "t4-1").out
     assert "it belongs to no pool" in cm_scale("explain", "node", "op1").out
 
 
@@ -165,7 +168,7 @@ def test_each_look_prints_one_object_with_the_keys_of_the_reference(
     assert set(told) == documented_keys(command)
     for key, value in told.items():
         inner = value[0] if isinstance(value, list) and value else value
-        if isinstance(inner, dict) and key not in {"never", "notes", "unseen"}:
+        if isinstance(inner, dict) and key not in {"never", "notes", "unseen", "waits"}:
             assert set(inner) == documented_keys(command, key)
 
 
@@ -177,6 +180,17 @@ def test_explanations_have_the_keys_of_the_reference(cm_scale: Program, acted: N
     assert set(node) == documented_keys("explain node")
     for history in (job["history"], node["history"]):
         assert set(history[0]) == documented_keys("explain job", "history")
+
+
+def test_other_explanations_have_the_keys_of_the_reference(
+    cm_scale: Program, acted: None, jobs: dict[str, str]
+) -> None:
+    why_not = loaded(cm_scale, "explain", "why-not", jobs["never"])
+    tick = loaded(cm_scale, "explain", "tick", "last")
+    assert set(why_not) == documented_keys("explain why-not")
+    assert set(why_not["jobs"][0]) == documented_keys("explain job", "jobs")
+    assert set(tick) == documented_keys("explain tick")
+    assert documented_keys("explain node", "evidence") == {field.name for field in fields(Evidence)}
 
 
 def test_the_actions_of_a_plan_have_the_keys_of_the_reference(cm_scale: Program, jobs: dict[str, str]) -> None:

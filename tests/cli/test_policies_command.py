@@ -14,11 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 from cmscale.cli import cm_scale
-from cmscale.shell.config import as_duration, duration
+from cmscale.shell.schema import ClusterTable
 from cmscale.shell.shipped import share_dir
-from tests.cli.program import Said, documented_keys
+from cmscale.shell.values import as_duration, duration
+from tests.cli.program import Said, Say, documented_keys, saying
 
-Say = Callable[..., Said]
+SHIPPED = sorted(path.stem for path in share_dir("policies").glob("*.py"))
+DECIDING = ClusterTable(name="test").policies
+"""The policies that decide where nothing else is said."""
 
 EXAMPLE = '''
 """Wishes nothing.
@@ -61,18 +64,7 @@ def configure(tmp_path: Path) -> Callable[..., Path]:
 def say(tmp_path: Path, configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: Any) -> Say:
     """Call cm-scale policies as the shell does."""
     configure()
-
-    def say(*argv: str) -> Said:
-        words = ["cm-scale", "-c", str(tmp_path / "cmscale.toml"), "policies", *argv]
-        monkeypatch.setattr("sys.argv", words)
-        status = 0
-        try:
-            cm_scale.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return Said(status, *capfd.readouterr())
-
-    return say
+    return saying("-c", tmp_path / "cmscale.toml", "policies", monkeypatch=monkeypatch, capfd=capfd)
 
 
 def in_json(said: Said) -> dict[str, Any]:
@@ -90,7 +82,7 @@ def test_the_shipped_policies_are_listed_in_the_order_in_which_they_decide(
     said = say("list")
     assert (said.status, said.err) == (0, "")
     heads = [line for line in said.out.splitlines() if not line.startswith(" ")]
-    assert [head.partition(":")[0] for head in heads] == ["1. serve_queue", "2. keep_warm", "3. release_idle"]
+    assert [head.partition(":")[0] for head in heads] == [f"{at}. {name}" for at, name in enumerate(DECIDING, 1)]
     assert f"   {share_dir('policies')}/keep_warm.py (shipped)" in said.out.splitlines()
 
 
@@ -114,8 +106,7 @@ def test_those_that_decide_come_first_then_the_sites_own_then_the_shipped(
         ("release_idle", 1, True),
         ("zebra", 2, False),
         ("aardvark", None, False),
-        ("keep_warm", None, True),
-        ("serve_queue", None, True),
+        *((name, None, True) for name in SHIPPED if name != "release_idle"),
     ]
     said = say("list").out
     assert "not active: aardvark: Wishes nothing.\n" in said
@@ -128,7 +119,7 @@ def test_a_file_that_takes_the_place_of_a_shipped_one_is_told(say: Say, folder: 
     rows = {row["name"]: row for row in in_json(say("list", "--json"))["policies"]}
     assert rows["release_idle"] == {
         "name": "release_idle",
-        "place": 3,
+        "place": DECIDING.index("release_idle") + 1,
         "path": f"{folder}/release_idle.py",
         "shipped": False,
         "doc": "Wishes nothing.",
@@ -153,7 +144,7 @@ def test_a_policy_that_cannot_be_used_is_listed_and_its_problem_told(say: Say, f
 def test_a_folder_that_is_not_there_hides_no_shipped_policy(say: Say, tmp_path: Path) -> None:
     said = say("list")
     assert said.status == 2
-    assert "2. keep_warm: Keep as many" in said.out
+    assert ". keep_warm: Keep as many" in said.out
     assert said.problems == [f"{tmp_path}/cmscale.toml:3: cluster.policy_dir: there is no folder {tmp_path}/own"]
 
 
@@ -179,9 +170,9 @@ def test_a_duration_is_written_as_it_is_read(seconds: float, text: str) -> None:
 
 
 def test_policies_that_are_in_order_are_counted(say: Say, folder: Path) -> None:
-    assert say("check") == Said(0, "3 policies are in order.\n", "")
+    assert say("check") == Said(0, f"{len(SHIPPED)} policies are in order.\n", "")
     (folder / "mine.py").write_text(EXAMPLE)
-    assert say("check") == Said(0, "4 policies are in order.\n", "")
+    assert say("check") == Said(0, f"{len(SHIPPED) + 1} policies are in order.\n", "")
     assert say("check", "mine") == Said(0, "1 policy is in order.\n", "")
 
 
@@ -215,7 +206,7 @@ def test_policies_that_are_in_order_are_counted(say: Say, folder: Path) -> None:
         (
             "def propose(view, claimed, settings):\n    x = 1\n    yield 'n1'\n",
             3,
-            "asked about an empty snapshot, policy mine proposed 'n1', which is not a Goal",
+            "asked about an empty snapshot, policy mine proposed 'n1', which is neither a Goal nor a Wait",
         ),
         (
             "x = 1\ndef propose(view, claimed, settings):\n    pass\n",
@@ -327,7 +318,7 @@ def test_the_example_does_what_its_docstring_says(say: Say, configure: Callable[
     assert "not active: mine: Keep the nodes up that `nodes` names." in say("list").out
 
 
-@pytest.mark.parametrize("source", sorted(path.stem for path in share_dir("policies").glob("*.py")))
+@pytest.mark.parametrize("source", SHIPPED)
 def test_a_shipped_policy_is_copied_as_it_is(say: Say, folder: Path, source: str) -> None:
     assert in_json(say("new", "mine", "--from", source, "--json")) == {"path": f"{folder}/mine.py"}
     assert (folder / "mine.py").read_bytes() == (share_dir("policies") / f"{source}.py").read_bytes()
@@ -337,7 +328,7 @@ def test_a_shipped_policy_is_copied_as_it_is(say: Say, folder: Path, source: str
 
 def test_a_copy_under_its_own_name_decides_at_once(say: Say, folder: Path) -> None:
     said = say("new", "release_idle", "--from", "release_idle")
-    assert "It is at place 3 of cluster.policies already" in said.out
+    assert f"It is at place {DECIDING.index('release_idle') + 1} of cluster.policies already" in said.out
     assert f"{folder}/release_idle.py (the site's own, in place of the shipped one)" in say("list").out
 
 

@@ -27,7 +27,9 @@ def test_a_healthy_lab_is_in_order(cm_scale: Program) -> None:
     said = cm_scale("check")
     assert (said.status, said.err) == (0, "")
     assert said.out.splitlines()[-1] == "Everything is in order. Next: cm-scale plan"
-    assert "policies serve_queue, keep_warm, release_idle" in said.out
+    (policies,) = [line for line in said.out.splitlines() if line.startswith("policies ")]
+    assert policies.startswith("policies leave_reclaimed, ")
+    assert policies.endswith(", release_idle")
 
 
 def test_checking_makes_no_machine(cm_scale: Program) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from getpass import getuser
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -14,9 +17,22 @@ from cmscale.lab.lab import Lab
 from cmscale.lab.pools import LabPool
 from cmscale.lab.processes import wait_until
 from cmscale.lab.slurm import Home
-from cmscale.model import NodeName, Operation, OpId, Pool, PoolName, SiteName, Verb
+from cmscale.model import (
+    Machine,
+    MachineId,
+    NodeName,
+    Operation,
+    OpId,
+    Pool,
+    PoolName,
+    Reservation,
+    SiteName,
+    Verb,
+)
 from cmscale.ports import Provider, Scheduler
-from cmscale.sim.world import Cloud, Slurm, VirtualClock
+from cmscale.sim.clock import VirtualClock
+from cmscale.sim.cloud import Cloud
+from cmscale.sim.slurm import Slurm
 from tests.builders import EAST, T4
 
 POOL = Pool(
@@ -36,9 +52,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-def launch(op: str, *nodes: str, all_or_none: bool = False) -> Operation:
+SPOT = PoolName("t4-spot")
+"""A pool of the same machines at the same site, which the cloud may take back."""
+
+
+def launch(op: str, *nodes: str, all_or_none: bool = False, pool: PoolName = POOL.name) -> Operation:
     names = tuple(NodeName(node) for node in nodes)
-    return Operation(OpId(op), Verb.START, POOL.name, names, began=0.0, all_or_none=all_or_none)
+    return Operation(OpId(op), Verb.START, pool, names, began=0.0, all_or_none=all_or_none)
+
+
+def power_on(op: str, **machines: MachineId) -> Operation:
+    """Of each node, named with _ for -, the machine."""
+    names = tuple(NodeName(node.replace("_", "-")) for node in machines)
+    return Operation(OpId(op), Verb.START, POOL.name, names, began=0.0, machines=tuple(machines.values()))
 
 
 @dataclass
@@ -50,6 +76,9 @@ class Site:
     leave_room_for: Callable[[int], None]
     settle: Callable[[Callable[[], bool]], bool]
     """Let the world go on until something holds."""
+    reclaim: Callable[[Machine, float], None]
+    """Take a machine of the pool SPOT back, after so many seconds."""
+    now: Callable[[], float]
 
 
 _clusters = iter(f"contract{number}" for number in range(10**6))
@@ -65,7 +94,8 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         if name.startswith("AWS_"):
             monkeypatch.setenv(name, value)
     home = lab.regions["us-east-1"]
-    pools = {POOL.name: AwsPool(_LAB_POOL.instance_type, home["image"], home["subnet"])}
+    pool = AwsPool(_LAB_POOL.instance_type, home["image"], home["subnet"])
+    pools = {POOL.name: pool, SPOT: replace(pool, market="spot")}
 
     def connect() -> AwsSite:
         return AwsSite(next(_clusters), POOL.site, "us-east-1", pools, endpoint_url=lab.endpoint)
@@ -77,8 +107,11 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         assert wait_until(lambda: "shutting-down" not in there(), 10)  # they take room until they are gone
         lab.control.set_capacity({_LAB_POOL.instance_type: len(there()) + machines})
 
+    def reclaim(machine: Machine, in_s: float) -> None:
+        lab.control.interrupt(machine.id, in_s)
+
     provider = connect()
-    yield Site(provider, connect(), leave_room_for, lambda holds: wait_until(holds, 10))
+    yield Site(provider, connect(), leave_room_for, lambda holds: wait_until(holds, 10), reclaim, time.time)
     lab.control.set_capacity({_LAB_POOL.instance_type: None})
     provider.delete([machine.id for machine in provider.list()])
 
@@ -94,7 +127,15 @@ def _in_memory() -> Site:
     def leave_room_for(machines: int) -> None:
         cloud.capacity = len(cloud.machines) + machines
 
-    return Site(cloud, Cloud(EAST, clock), leave_room_for, settle)
+    def reclaim(machine: Machine, in_s: float) -> None:
+        cloud.reclaim(machine.node, in_s)
+
+    return Site(cloud, Cloud(EAST, clock), leave_room_for, settle, reclaim, clock.now)
+
+
+class Submit(Protocol):
+    def __call__(self, *, requeue: bool = True, held: bool = False) -> str:
+        """Queue a job that wants one GPU node; gives its id."""
 
 
 @dataclass
@@ -102,8 +143,9 @@ class Cluster:
     """A scheduler with POOL declared, and a hand on its world."""
 
     scheduler: Scheduler
-    submit: Callable[[], str]
-    """Queue a job that wants one GPU node; gives its id."""
+    submit: Submit
+    reserve: Callable[[str, str, bool], None]
+    """Make a reservation of this name, for this node, from now on; with or without the flag MAINT."""
     boot: Callable[[str], None]
     settle: Callable[[Callable[[], bool]], bool]
 
@@ -122,10 +164,17 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
             what = {"ImageId": home["image"], "SubnetId": home["subnet"], "InstanceType": _LAB_POOL.instance_type}
             ec2.run_instances(MinCount=1, MaxCount=1, TagSpecifications=tags, **what)
 
-        def submit() -> str:
-            return lab.command("sbatch", "--parsable", "-o/dev/null", "--gres=gpu:t4:1", "--wrap=sleep 60").strip()
+        def submit(*, requeue: bool = True, held: bool = False) -> str:
+            options = ["--requeue" if requeue else "--no-requeue", *(["--hold"] if held else [])]
+            what = ["--parsable", "-o/dev/null", "--gres=gpu:t4:1", "--wrap=sleep 60"]
+            return lab.command("sbatch", *options, *what).strip()
 
-        yield Cluster(SlurmCommands(lab.slurm_conf), submit, boot, lambda holds: wait_until(holds, 20, every=0.2))
+        def reserve(name: str, node: str, maintenance: bool) -> None:
+            words = [f"reservationname={name}", f"nodes={node}", "starttime=now", "duration=60", f"users={getuser()}"]
+            lab.command("scontrol", "create", "reservation", *words, *(["flags=maint"] if maintenance else []))
+
+        slurm = SlurmCommands(lab.slurm_conf)
+        yield Cluster(slurm, submit, reserve, boot, lambda holds: wait_until(holds, 20, every=0.2))
         ec2.close()
 
 
@@ -149,4 +198,11 @@ def _slurm_in_memory() -> Cluster:
     def boot(node: str) -> None:
         cloud.start(launch(f"by-hand-{node}", node))
 
-    return Cluster(slurm, lambda: slurm.submit(next(numbers), ask(gpu_type="t4")), boot, settle)
+    def submit(*, requeue: bool = True, held: bool = False) -> str:
+        return slurm.submit(next(numbers), ask(gpu_type="t4"), requeue=requeue, held=held)
+
+    def reserve(name: str, node: str, maintenance: bool) -> None:
+        now = clock.now()
+        slurm.reserve(Reservation(name, now, now + 3600, frozenset({NodeName(node)}), maintenance))
+
+    return Cluster(slurm, submit, reserve, boot, settle)

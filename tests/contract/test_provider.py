@@ -1,7 +1,10 @@
 """What every provider promises, in memory and over HTTP."""
 
-from cmscale.model import MachineId, MachineState, Result
-from tests.contract.conftest import Site, launch
+from cmscale.model import Machine, MachineId, MachineState, NodeName, Outcome, Result
+from tests.contract.conftest import SPOT, Site, launch, power_on
+
+NEVER = MachineId("i-00000000000000000")
+ONE, TWO = NodeName("t4-1"), NodeName("t4-2")
 
 
 def test_each_node_of_a_launch_gets_an_outcome_and_a_machine_that_knows_its_name(site: Site) -> None:
@@ -68,7 +71,103 @@ def test_a_deleted_machine_ends_and_goes_and_may_be_deleted_again(site: Site) ->
 def test_deleting_what_never_was_spoils_nothing(site: Site) -> None:
     made = site.provider.start(launch("op-10", "t4-1"))["t4-1"].machine  # type: ignore[index]
     assert made is not None
-    never = MachineId("i-00000000000000000")
-    outcomes = site.provider.delete([never, made])
+    outcomes = site.provider.delete([NEVER, made])
     assert outcomes[made].ok
-    assert set(outcomes) == {never, made}
+    assert set(outcomes) == {NEVER, made}
+
+
+# --- power -----------------------------------------------------------------------------------------------------------
+
+
+def running(site: Site, op: str, *nodes: str) -> tuple[MachineId, ...]:
+    """Machines of these nodes that have come up, in the order of their nodes."""
+    site.provider.start(launch(op, *nodes))
+    assert site.settle(lambda: states(site) == dict.fromkeys(nodes, MachineState.RUNNING))
+    return tuple(machine.id for machine in sorted(site.provider.list(), key=lambda machine: machine.node))
+
+
+def states(site: Site) -> dict[str, MachineState]:
+    return {machine.node: machine.state for machine in site.provider.list()}
+
+
+def the_one(site: Site) -> Machine:
+    (machine,) = site.provider.list()
+    return machine
+
+
+def test_a_stopped_machine_stays_and_starts_again_as_itself(site: Site) -> None:
+    (made,) = running(site, "op-11", "t4-1")
+    before = the_one(site)
+    assert site.provider.stop([made])[made].ok
+    assert site.settle(lambda: the_one(site).state is MachineState.STOPPED)
+    assert site.settle(lambda: site.now() > before.launched + 1)
+    assert site.provider.start(power_on("op-12", t4_1=made)) == {ONE: Outcome(Result.OK, machine=made)}
+    assert site.settle(lambda: the_one(site).state is MachineState.RUNNING)
+    after = the_one(site)
+    assert (after.id, after.node) == (made, ONE)
+    assert after.launched > before.launched
+
+
+def test_powering_on_again_does_nothing(site: Site) -> None:
+    (made,) = running(site, "op-13", "t4-1")
+    before = the_one(site)
+    for op in ("op-14", "op-14", "op-15"):
+        assert site.provider.start(power_on(op, t4_1=made)) == {ONE: Outcome(Result.OK, machine=made)}
+    assert the_one(site) == before
+
+
+def test_a_machine_that_is_gone_cannot_be_powered_on_and_spares_the_others(site: Site) -> None:
+    one, two = running(site, "op-16", "t4-1", "t4-2")
+    site.provider.stop([two])
+    site.provider.delete([one])
+    assert site.settle(lambda: states(site) == {TWO: MachineState.STOPPED})
+    outcomes = site.provider.start(power_on("op-17", t4_1=one, t4_2=two))
+    assert {node: outcome.result for node, outcome in outcomes.items()} == {ONE: Result.GONE, TWO: Result.OK}
+    assert site.settle(lambda: states(site) == {TWO: MachineState.RUNNING})
+
+
+def test_a_machine_that_is_ending_can_be_neither_stopped_nor_powered_on(site: Site) -> None:
+    (made,) = running(site, "op-22", "t4-1")
+    site.provider.delete([made])
+    assert site.provider.stop([made])[made].result is Result.GONE
+    assert site.provider.start(power_on("op-23", t4_1=made))[ONE].result is Result.GONE
+    assert site.settle(lambda: site.provider.list() == ())
+
+
+def test_what_never_was_cannot_be_stopped_and_spares_the_others(site: Site) -> None:
+    (made,) = running(site, "op-18", "t4-1")
+    outcomes = site.provider.stop([NEVER, made])
+    assert {each: outcome.result for each, outcome in outcomes.items()} == {NEVER: Result.GONE, made: Result.OK}
+    assert site.settle(lambda: the_one(site).state is MachineState.STOPPED)
+
+
+def test_hard_comes_to_the_same_end_and_may_follow_a_soft_try(site: Site) -> None:
+    (made,) = running(site, "op-19", "t4-1")
+    assert site.provider.stop([made])[made].ok
+    assert site.provider.stop([made], hard=True)[made].ok
+    assert site.settle(lambda: the_one(site).state is MachineState.STOPPED)
+    assert site.provider.delete([made])[made].ok
+    assert site.provider.delete([made], hard=True)[made].ok
+    assert site.settle(lambda: site.provider.list() == ())
+
+
+# --- what the cloud does, and what a machine leaves behind -----------------------------------------------------------
+
+
+def test_a_machine_that_is_taken_back_is_announced_and_then_ends(site: Site) -> None:
+    site.provider.start(launch("op-20", "t4-1", "t4-2", pool=SPOT))
+    one, _ = sorted(site.provider.list(), key=lambda machine: machine.node)
+    assert site.provider.notices() == {}
+    site.reclaim(one, 3.0)
+    ((told, notice),) = site.provider.notices().items()
+    assert told == one.id
+    assert abs(notice.deadline - site.now() - 3.0) < 2.0
+    assert "spot" in notice.why
+    assert site.settle(lambda: states(site) == {TWO: MachineState.RUNNING})
+    assert site.provider.notices() == {}
+
+
+def test_a_machine_that_has_come_up_leaves_evidence_and_one_that_never_was_leaves_none(site: Site) -> None:
+    (made,) = running(site, "op-21", "t4-1")
+    assert site.settle(lambda: ONE in site.provider.evidence(made))
+    assert site.provider.evidence(NEVER) == ""

@@ -10,8 +10,10 @@ from hypothesis import strategies as some
 from cmscale.core.decide import decide
 from cmscale.model import (
     Action,
+    Creations,
     GangId,
     Goal,
+    JobId,
     Limits,
     MachineState,
     Node,
@@ -68,7 +70,7 @@ def test_without_a_sight_of_slurm_nothing_is_done_and_the_plan_says_so() -> None
 def test_the_first_policy_to_claim_a_node_keeps_it() -> None:
     first, second = Wishes([goal("t4-1")], "first"), Wishes([goal("t4-1", Want.GONE), goal("t4-2")], "second")
     plan = decide(view(), [first, second], FREE)
-    assert [(each.node, each.want, each.policy) for each in plan.goals] == [
+    assert [(each.node, each.want, plan.policies[each.node]) for each in plan.goals] == [
         ("t4-1", Want.UP, "first"),
         ("t4-2", Want.UP, "second"),
     ]
@@ -100,7 +102,7 @@ def test_singles_share_one_operation_and_each_gang_has_its_own() -> None:
     actions = by_node(plan)
     assert actions["t4-1"].op == actions["t4-2"].op
     assert actions["t4-3"].op == actions["t4-4"].op != actions["t4-1"].op
-    assert (actions["t4-1"].arg, actions["t4-3"].arg) == ("", "all")
+    assert (actions["t4-1"].together, actions["t4-3"].together) == (False, True)
 
 
 def test_a_gangs_nodes_are_handed_over_together() -> None:
@@ -110,6 +112,23 @@ def test_a_gangs_nodes_are_handed_over_together() -> None:
     assert verbs(decide(view(nodes=[joined, booting]), [Wishes(wishes)], FREE)) == []
     both = view(nodes=[joined, node("t4-2", Power.ON, states=JOINED, reason="cm-scale: off")])
     assert verbs(decide(both, [Wishes(wishes)], FREE)) == [(Verb.RESUME, "t4-1"), (Verb.RESUME, "t4-2")]
+
+
+def test_a_gang_waits_for_a_node_that_it_shares_with_another_job() -> None:
+    up = node("t4-1", Power.ON, states=JOINED, reason="cm-scale: off")
+    shared = goal("t4-2", also=(JobId("2"),), gangs=(GangId("g"),))
+    wishes = [goal("t4-1", gang=GangId("g")), shared]
+    booting = view(nodes=[up, node("t4-2", Power.STARTING)])
+    assert verbs(decide(booting, [Wishes(wishes)], FREE)) == []
+    both = view(nodes=[up, node("t4-2", Power.ON, states=JOINED, reason="cm-scale: off")])
+    assert verbs(decide(both, [Wishes(wishes)], FREE)) == [(Verb.RESUME, "t4-1"), (Verb.RESUME, "t4-2")]
+
+
+def test_a_gang_is_started_when_all_its_nodes_are_parked() -> None:
+    fresh = node("t4-1", states=frozenset({"IDLE", "CLOUD", "POWERED_DOWN"}), reason="")
+    wishes = [goal("t4-1", gang=GangId("g")), goal("t4-2", gang=GangId("g"))]
+    assert verbs(decide(view(nodes=[fresh]), [Wishes(wishes)], FREE)) == [(Verb.DRAIN, "t4-1")]
+    assert verbs(decide(view(), [Wishes(wishes)], FREE)) == [(Verb.START, "t4-1"), (Verb.START, "t4-2")]
 
 
 def test_nodes_without_a_wish_are_parked_or_handed_over() -> None:
@@ -178,3 +197,18 @@ def test_the_same_view_gives_the_same_plan_and_each_node_at_most_one_step(case: 
     plan = decide(seen, [Wishes(wishes)], FREE)
     assert decide(seen, [Wishes(wishes)], FREE) == plan
     assert len({action.node for action in plan.actions}) == len(plan.actions)
+
+
+def test_a_job_that_may_start_nothing_more_keeps_no_room_from_those_behind_it() -> None:
+    class InOrder:
+        name = "in order"
+
+        def propose(self, view: Snapshot, claimed: frozenset[NodeName]) -> Iterator[Goal]:  # noqa: ARG002
+            yield from (goal("t4-1", job=each.id) for each in view.jobs[:1])
+
+    spent = MappingProxyType({JobId("1"): Creations(machines=3, need=1)})
+    plan = decide(view(jobs=[job(1), job(2)], creations=spent), [InOrder()], FREE)
+    assert [(action.verb, action.job) for action in plan.actions] == [(Verb.START, "2")]
+    assert [(refusal.guard, refusal.goal.job) for refusal in plan.refused] == [("creations_per_job", "1")]
+    assert "3 machines were created" in plan.notes[JobId("1")]
+    assert plan.notes[JobId("2")] == "1 node starting at east, about 3 min"

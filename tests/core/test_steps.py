@@ -4,7 +4,7 @@ import pytest
 
 from cmscale.core.steps import step
 from cmscale.model import MachineState, Node, Power, Verb, Want
-from tests.builders import BUSY, IDLE, JOINED, OFF, goal, machine, node
+from tests.builders import BUSY, IDLE, JOINED, NOW, OFF, goal, machine, node
 
 PARKED = node()
 OFF_WITH_DISK = node(power=Power.OFF, machine=machine("t4-1", MachineState.STOPPED))
@@ -24,6 +24,12 @@ HUMANS = node(power=Power.ON, states=JOINED, reason="disk broken")
 REFUSED = node(power=Power.ON, states=JOINED | {"INVALID_REG"}, reason="Low RealMemory", sick="Slurm refuses it")
 HUMANS_OFF = node(states=OFF, reason="not this month")
 LOST_JOB = node(states=BUSY, reason="")
+KEPT = node(power=Power.ON, states=JOINED, reason="cm-scale: giving back", kept=True)
+KEPT_OFF = node(power=Power.OFF, machine=machine("t4-1", MachineState.STOPPED), kept=True)
+HANGS = node(power=Power.STOPPING, machine=machine("t4-1", MachineState.STOPPING), sick="has not shut down")
+HANGS_AT_THE_END = node(power=Power.STOPPING, machine=machine("t4-1", MachineState.ENDING), sick="has not shut down")
+HELPER_GONE = node(states=frozenset(), reason="", outside=True)
+HELPER = node(power=Power.ON, states=frozenset(), outside=True)
 
 
 @pytest.mark.parametrize(
@@ -63,21 +69,51 @@ LOST_JOB = node(states=BUSY, reason="")
         (HUMANS, Want.UP, None),
         (HUMANS_OFF, Want.UP, None),
         (REFUSED, Want.GONE, Verb.DELETE),
+        (KEPT, Want.GONE, Verb.STOP),
+        (KEPT_OFF, Want.GONE, None),
+        (KEPT_OFF, Want.UP, Verb.START),
+        (STUCK, Want.OFF, Verb.STOP),
+        (HANGS, None, Verb.STOP),
+        (HANGS_AT_THE_END, Want.UP, Verb.DELETE),
+        (HELPER_GONE, None, None),
+        (HELPER_GONE, Want.UP, Verb.START),
+        (HELPER, None, None),
+        (HELPER, Want.UP, None),
+        (HELPER, Want.GONE, Verb.DELETE),
         (LOST_JOB, None, None),
         (LOST_JOB, Want.UP, None),
     ],
 )
 def test_each_situation_and_wish_has_one_next_step(situation: Node, want: Want | None, verb: Verb | None) -> None:
-    assert step(situation, goal(want=want) if want else None).verb is verb
+    assert step(situation, goal(want=want) if want else None, NOW).verb is verb
+
+
+def test_what_still_runs_when_the_node_must_be_free_is_requeued() -> None:
+    taken_back = goal(want=Want.GONE, by=NOW + 30)
+    assert step(UP_BUSY, taken_back, NOW + 60).verb is Verb.DRAIN
+    assert step(DRAINING, taken_back, NOW).verb is None
+    assert step(DRAINING, taken_back, NOW + 30).verb is Verb.REQUEUE
+    assert step(DRAINED, taken_back, NOW + 30).verb is Verb.DELETE
+
+
+def test_a_machine_that_must_be_free_by_now_is_given_back_before_it_has_joined() -> None:
+    assert step(BOOTING, goal(want=Want.GONE, by=NOW + 1), NOW).verb is None
+    assert step(BOOTING, goal(want=Want.GONE, by=NOW), NOW).verb is Verb.DELETE
+
+
+def test_powering_on_names_the_machine_that_was_kept() -> None:
+    assert step(KEPT_OFF, goal(), NOW).arg == "i-t4-1"
+    assert step(PARKED, goal(), NOW).arg == ""
 
 
 def test_parking_marks_the_node_as_off() -> None:
-    assert step(FRESH, None).arg == "off"
+    assert step(FRESH, None, NOW).arg == "off"
 
 
 def test_handing_over_gives_slurm_the_address_of_the_machine() -> None:
-    assert step(node(power=Power.ON, states=JOINED, reason="cm-scale: off", address="10.1.2.3"), None).arg == "10.1.2.3"
+    joined = node(power=Power.ON, states=JOINED, reason="cm-scale: off", address="10.1.2.3")
+    assert step(joined, None, NOW).arg == "10.1.2.3"
 
 
 def test_deleting_names_the_machine() -> None:
-    assert step(DRAINED, goal(want=Want.GONE)).arg == "i-t4-1"
+    assert step(DRAINED, goal(want=Want.GONE), NOW).arg == "i-t4-1"

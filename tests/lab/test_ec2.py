@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import botocore.exceptions
 import pytest
 from botocore.config import Config
 
+from cmscale.lab import console
 from cmscale.lab.control import Control
 from cmscale.lab.ec2 import ACCESS_KEY, SECRET_KEY
-from cmscale.lab.faults import Fault
+from cmscale.lab.faults import Fault, Scheduled
 from cmscale.lab.processes import LabError, end_child, start, wait_until
 
 TIMES = {"pending_s": 0.3, "stopping_s": 0.3, "ending_s": 0.3, "forget_s": 0.6}
@@ -58,6 +60,17 @@ class Double:
         said = self.client(region).describe_instances(**more)
         return {each["InstanceId"]: each for group in said["Reservations"] for each in group["Instances"]}
 
+    def run_spot(self, most: int = 1) -> list[str]:
+        return ids(self.run(1, most, InstanceMarketOptions={"MarketType": "spot"}))
+
+    def requests(self, **more: Any) -> dict[str, dict[str, Any]]:
+        said = self.client().describe_spot_instance_requests(**more)
+        return {each["InstanceId"]: each for each in said["SpotInstanceRequests"]}
+
+    def events(self, instance: str, **more: Any) -> list[dict[str, Any]]:
+        said = self.client().describe_instance_status(**more)["InstanceStatuses"]
+        return [event for each in said if each["InstanceId"] == instance for event in each.get("Events", ())]
+
     def state(self, instance: str) -> str:
         seen = self.describe(Filters=[{"Name": "instance-id", "Values": [instance]}])
         return str(seen[instance]["State"]["Name"]) if seen else ""
@@ -68,12 +81,12 @@ def double_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]
     directory = tmp_path_factory.mktemp("ec2")
     child = start(
         [sys.executable, "-m", "cmscale.lab.ec2", "--dir", directory, "--times", json.dumps(TIMES)],
-        log=directory / "log",
+        log=directory / "ec2.log",
         cwd=directory,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     try:
-        assert wait_until((directory / "ec2.json").exists, 20), (directory / "log").read_text()
+        assert wait_until((directory / "ec2.json").exists, 20), (directory / "ec2.log").read_text()
         double = Double(directory)
         yield double
         for client in double._clients.values():
@@ -370,3 +383,112 @@ def test_a_new_instance_may_be_unseen_for_a_while(double: Double) -> None:
 def test_a_wrong_word_to_the_control_side_is_told(double: Double) -> None:
     with pytest.raises(LabError, match="nonsense"):
         double.control.ask("POST", "faults", {"nonsense": 1})
+
+
+# --- spot instances, events and consoles -----------------------------------------------------------------------------
+
+
+def test_a_spot_instance_has_a_request_and_others_have_none(double: Double) -> None:
+    (spot,) = double.run_spot()
+    (other,) = ids(double.run())
+    seen = double.describe()
+    assert seen[spot]["InstanceLifecycle"] == "spot"
+    assert "InstanceLifecycle" not in seen[other]
+    (request,) = double.requests().values()
+    assert request["SpotInstanceRequestId"] == seen[spot]["SpotInstanceRequestId"]
+    assert (request["InstanceId"], request["State"], request["Status"]["Code"]) == (spot, "active", "fulfilled")
+
+
+def test_a_spot_instance_of_a_one_time_request_cannot_be_stopped(double: Double) -> None:
+    (spot,) = double.run_spot()
+    assert wait_until(lambda: double.state(spot) == "running", 3)
+    with pytest.raises(botocore.exceptions.ClientError, match="one-time Spot Instance request") as error:
+        double.client().stop_instances(InstanceIds=[spot])
+    assert refused(error) == ("UnsupportedOperation", 400)
+
+
+def test_a_quota_of_spot_instances_is_told_as_such(double: Double) -> None:
+    double.control.set_limits({"g4dn.xlarge": 0})
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        double.run_spot()
+    assert refused(error) == ("MaxSpotInstanceCountExceeded", 400)
+
+
+def test_an_interrupted_spot_instance_is_marked_and_ends_when_its_warning_is_over(double: Double) -> None:
+    one, other = double.run_spot(2)
+    double.control.interrupt(one, warning_s=1.0)
+    ends = datetime.now(UTC) + timedelta(seconds=1)
+    marked = double.requests(Filters=[{"Name": "status-code", "Values": ["marked-for-termination"]}])
+    assert set(marked) == {one}
+    assert abs(marked[one]["Status"]["UpdateTime"] + timedelta(seconds=120) - ends) < timedelta(seconds=2)
+    assert double.state(one) in {"pending", "running"}
+    assert wait_until(lambda: double.state(one) in {"shutting-down", "terminated"}, 3)
+    assert double.requests()[one]["Status"]["Code"] == "instance-terminated-no-capacity"
+    assert double.state(other) == "running"
+
+
+def test_the_request_of_an_instance_that_its_user_ended_says_so(double: Double) -> None:
+    (spot,) = double.run_spot()
+    double.client().terminate_instances(InstanceIds=[spot])
+    request = double.requests()[spot]
+    assert (request["State"], request["Status"]["Code"]) == ("closed", "instance-terminated-by-user")
+
+
+def test_only_a_spot_instance_can_be_interrupted(double: Double) -> None:
+    (other,) = ids(double.run())
+    with pytest.raises(LabError, match=f"{other} is no spot instance"):
+        double.control.interrupt(other)
+
+
+def test_pages_of_spot_requests_hold_everything_once(double: Double) -> None:
+    made = double.run_spot(12)
+    pages = double.client().get_paginator("describe_spot_instance_requests").paginate(PaginationConfig={"PageSize": 5})
+    found = [[each["InstanceId"] for each in page["SpotInstanceRequests"]] for page in pages]
+    assert list(map(len, found)) == [5, 5, 2]
+    assert sorted(each for page in found for each in page) == sorted(made)
+
+
+def test_a_scheduled_event_is_shown_before_and_after_it_has_stopped_its_instance(double: Double) -> None:
+    one, other = ids(double.run(2, 2))
+    double.control.schedule(Scheduled(one, "instance-stop", in_s=1.0, description="Old host"))
+    double.control.schedule(Scheduled(other, "system-reboot", in_s=1.0))
+    assert wait_until(lambda: double.state(one) == "running", 3)
+    (event,) = double.events(one, Filters=[{"Name": "event.code", "Values": ["instance-stop"]}])
+    assert (event["Code"], event["Description"]) == ("instance-stop", "Old host")
+    assert event["NotBefore"] > datetime.now(UTC) - timedelta(seconds=1)
+    assert wait_until(lambda: double.state(one) == "stopped", 3)
+    (event,) = double.events(other)
+    assert event["Description"].startswith("[Completed] ")
+    double.client().start_instances(InstanceIds=[one])
+    assert wait_until(lambda: double.state(one) == "running", 3)
+
+
+def test_an_event_that_was_canceled_does_nothing(double: Double) -> None:
+    (one,) = ids(double.run())
+    double.control.schedule(Scheduled(one, in_s=0.0, description="[Canceled] Old host"))
+    assert wait_until(lambda: double.state(one) == "running", 3)
+    assert double.events(one)[0]["Description"] == "[Canceled] Old host"
+
+
+def test_the_launch_time_is_that_of_the_last_start(double: Double) -> None:
+    (one,) = ids(double.run())
+    first = double.describe()[one]["LaunchTime"]
+    assert wait_until(lambda: double.state(one) == "running", 3)
+    double.client().start_instances(InstanceIds=[one])  # it runs already, so this starts nothing
+    assert double.describe()[one]["LaunchTime"] == first
+    double.client().stop_instances(InstanceIds=[one])
+    assert wait_until(lambda: double.state(one) == "stopped", 3)
+    assert wait_until(lambda: time.time() >= first.timestamp() + 1, 3)  # EC2 tells whole seconds
+    double.client().start_instances(InstanceIds=[one])
+    assert double.describe()[one]["LaunchTime"] > first
+
+
+def test_the_console_is_empty_until_the_machine_writes_and_keeps_the_last_64_kib(double: Double) -> None:
+    (one,) = ids(double.run())
+    assert "Output" not in double.client().get_console_output(InstanceId=one)
+    (double.directory / "log").mkdir(exist_ok=True)
+    console.write(double.directory, one, "x" * 70_000)
+    console.write(double.directory, one, "login:")
+    output = double.client().get_console_output(InstanceId=one)["Output"]
+    assert len(output) == 64 * 1024
+    assert output.endswith("x\nlogin:\n")

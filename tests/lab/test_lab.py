@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cmscale.lab import console
 from cmscale.lab.instances import Times
 from cmscale.lab.lab import Lab
 from cmscale.lab.pools import LabPool
@@ -126,6 +127,9 @@ def test_a_name_that_never_boots_is_paid_for_and_never_joins(lab: Lab) -> None:
     time.sleep(0.8)
     assert not processes_on(lab, "t4-4")
     assert {each["state"] for each in lab.instances() if each["id"] in made} == {"running"}
+    consoles = {console.kept(lab.directory, each).decode() for each in made}
+    assert any("no bootable device for t4-4" in each for each in consoles)
+    assert any("slurmd version" in each for each in consoles)
     lab.never_boot("")
     soon(lambda: bool(processes_on(lab, "t4-4")))
     terminate(lab, *made)

@@ -58,14 +58,13 @@ def test_what_was_drained_at_the_last_call_is_not_taken_back_when_the_call_is_ov
     assert paid_by_the_hour(61, states=JOINED, reason="cm-scale: giving back")
 
 
-def test_what_shall_keep_running_stays_however_idle_but_not_when_it_is_sick() -> None:
+def test_what_shall_keep_running_stays_however_idle() -> None:
     of = pool(keep_running=frozenset({NodeName("t4-1")}))
     idle = [node(name, Power.ON, of, idle_since=NOW - 9000) for name in ("t4-1", "t4-2")]
     assert [goal.node for goal in propose(view([of], idle), NOBODY, SETTINGS)] == ["t4-2"]
-    sick = node("t4-1", Power.STARTING, of, sick="has not joined")
-    assert [goal.node for goal in propose(view([of], [sick]), NOBODY, SETTINGS)] == ["t4-1"]
 
 
-def test_a_machine_that_never_joined_goes() -> None:
-    (goal,) = propose(view(nodes=[node("t4-1", Power.STARTING, sick="has not joined")]), NOBODY, SETTINGS)
-    assert (goal.want, goal.reason) == (Want.GONE, "has not joined")
+def test_a_helper_stays_since_it_always_seems_idle() -> None:
+    of = pool("licence", partitions=())
+    helper = node("licence-1", Power.ON, of, idle_since=NOW - 9000, outside=True)
+    assert list(propose(view([of], [helper]), NOBODY, SETTINGS)) == []

@@ -1,14 +1,23 @@
 """serve_queue: who gets which nodes."""
 
-from cmscale.model import Goal, Help, JobId, NodeName, Power, Shape, Snapshot, Want
+from typing import Any
+
+import pytest
+
+from cmscale.model import OFF_REASON, Goal, Help, JobId, NodeName, Power, Shape, Snapshot, Want
 from policies.serve_queue import Settings, propose
-from tests.builders import BUSY, CPU, NOW, WEST, ask, home_node, job, node, pool, view
+from tests.builders import BUSY, CPU, IDLE, JOINED, NOW, WEST, ask, home_node, job, node, pool, view
 
 NOBODY: frozenset[NodeName] = frozenset()
 
 
 def served(seen: Snapshot, claimed: frozenset[NodeName] = NOBODY) -> list[Goal]:
-    return list(propose(seen, claimed, Settings()))
+    """What is wished for; that no job waits on purpose here is part of each test."""
+    goals: list[Goal] = []
+    for each in propose(seen, claimed, Settings()):
+        assert isinstance(each, Goal)
+        goals.append(each)
+    return goals
 
 
 def names(goals: list[Goal]) -> list[str]:
@@ -75,10 +84,33 @@ def test_a_job_that_fits_a_free_node_at_home_gets_no_machine() -> None:
 
 
 def test_a_node_that_slurm_leaves_idle_for_long_counts_no_more() -> None:
-    ignored = node("t4-1", Power.ON, idle_since=NOW - 500)
-    assert names(served(view(nodes=[ignored], jobs=[job(1)]))) == ["t4-2"]
+    ignored, patient = node("t4-1", Power.ON, idle_since=NOW - 500), job(1, submit=NOW - 500)
+    assert names(served(view(nodes=[ignored], jobs=[patient]))) == ["t4-2"]
+    assert names(served(view(nodes=[ignored], jobs=[job(1, submit=NOW - 5)]))) == ["t4-1"]
     fresh = node("t4-1", Power.ON, idle_since=NOW - 5)
-    assert names(served(view(nodes=[fresh], jobs=[job(1)]))) == ["t4-1"]
+    assert names(served(view(nodes=[fresh], jobs=[patient]))) == ["t4-1"]
+
+
+def test_an_idle_node_that_waits_with_a_gang_for_its_last_machine_still_counts() -> None:
+    warm = node("t4-1", Power.ON, idle_since=NOW - 500)
+    coming = node("t4-2", Power.STARTING, for_job=JobId("1"))
+    gang = job(1, ask(nodes=2, tasks=2), submit=NOW - 500)
+    assert sorted(names(served(view([pool(count=2)], [warm, coming], [gang])))) == ["t4-1", "t4-2"]
+
+
+def test_a_node_stays_tired_while_it_is_given_back_but_one_that_was_never_handed_over_is_not() -> None:
+    long, patient = NOW - 500, job(1, submit=NOW - 500)
+    leaving = node("t4-1", Power.ON, states=IDLE | {"DRAIN"}, reason="cm-scale: idle for 500 s", idle_since=long)
+    assert names(served(view(nodes=[leaving], jobs=[patient]))) == ["t4-2"]
+    joined = node("t4-1", Power.ON, states=JOINED, reason=OFF_REASON, idle_since=long)
+    assert names(served(view(nodes=[joined], jobs=[patient]))) == ["t4-1"]
+
+
+@pytest.mark.parametrize("wrong", [{"spot": "sometimes"}, {"spot_share": 1.5}])
+def test_a_setting_that_means_nothing_is_told(wrong: dict[str, Any]) -> None:
+    (key,) = wrong
+    with pytest.raises(ValueError, match=f"{key} is .*; expected"):
+        Settings(**wrong)
 
 
 def test_nodes_that_another_policy_has_claimed_are_not_used() -> None:

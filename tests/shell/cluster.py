@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from cmscale.adapters.slurm import parse
 from cmscale.core.decide import Policy
-from cmscale.model import HOME, Goal, Limits, NodeName, Pool, Site, SiteKind, Snapshot
+from cmscale.model import HOME, Limits, Pool, Queue, Site, SiteKind, SiteName
+from cmscale.shell import policies
 from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Daemon, Look, tick
 from cmscale.shell.observe import World
-from cmscale.sim.world import Cloud, Slurm, VirtualClock
-from policies import keep_warm, release_idle, serve_queue
-from tests.builders import EAST, pool
+from cmscale.shell.schema import ClusterTable
+from cmscale.sim.clock import VirtualClock
+from cmscale.sim.cloud import Cloud
+from cmscale.sim.slurm import Slurm
+from tests.builders import pool
 
-PROPOSE: dict[str, tuple[Callable[..., Any], Any]] = {
-    "serve_queue": (serve_queue.propose, serve_queue.Settings()),
-    "keep_warm": (keep_warm.propose, keep_warm.Settings()),
-    "release_idle": (release_idle.propose, release_idle.Settings(idle_s=60)),
-}
+
+def shipped(**tables: Mapping[str, Any]) -> Sequence[Policy]:
+    """The shipped policies in their shipped order, with their shipped settings but for these tables."""
+    return policies.load(ClusterTable(name="simulated").policies, None, tables)
 
 
 class Killed(BaseException):
@@ -29,22 +32,30 @@ class Killed(BaseException):
 
 
 @dataclass
-class Shipped:
-    """A shipped policy as the loader would give it."""
+class Fuse:
+    """When the process dies: in so many burns (0: never), or as soon as a call of this name has taken effect."""
 
-    name: str
+    left: int = 0
+    after: str = ""
 
-    def propose(self, view: Snapshot, claimed: frozenset[NodeName]) -> Any:
-        propose, settings = PROPOSE[self.name]
-        yield from propose(view, claimed, settings)
+    def burn(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+    def took_effect(self, call: str) -> None:
+        if call == self.after:
+            self.after = ""
+            raise Killed
+        self.burn()
 
 
 @dataclass
 class Deadly:
-    """A port whose every call counts, and which kills the process before or after the effect of one of them."""
+    """A port whose every call burns the fuse, before its effect and after it."""
 
     inner: Any
-    fuse: list[int]
+    fuse: Fuse
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.inner, name)
@@ -52,56 +63,69 @@ class Deadly:
             return value
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._burn()
+            self.fuse.burn()
             result = value(*args, **kwargs)
-            self._burn()
+            self.fuse.took_effect(name)
             return result
 
         return call
 
-    def _burn(self) -> None:
-        self.fuse[0] -= 1
-        if self.fuse[0] == 0:
-            raise Killed
-
 
 @dataclass
 class Cluster:
-    """One pool at one cloud, a Slurm, and the daemon's journal on disk."""
+    """Clouds with pools, a Slurm, and the daemon's journal on disk."""
 
     path: Path
     pools: Sequence[Pool] = field(default_factory=lambda: [pool(count=8)])
-    policies: Sequence[Policy] = field(default_factory=lambda: [Shipped(name) for name in PROPOSE])
+    policies: Sequence[Policy] = field(default_factory=lambda: shipped(release_idle={"idle": "60s"}))
     limits: Limits = field(default_factory=lambda: Limits(min_up_s=0))
+    sites: Mapping[SiteName, Site] = field(default_factory=dict)
+    """What is to be known of a site beside that it is one."""
+    queues: Mapping[str, Queue] = field(default_factory=dict)
     clock: VirtualClock = field(default_factory=VirtualClock)
+    may_act: bool = True
     lives: int = 0
 
     def __post_init__(self) -> None:
-        self.cloud = Cloud(EAST, self.clock)
-        self.slurm = Slurm.declaring(self.pools, self.clock, [self.cloud])
-        self.fuse = [0]
+        self.clouds = {each.site: Cloud(each.site, self.clock) for each in self.pools}
+        self.slurm = Slurm.declaring(self.pools, self.clock, list(self.clouds.values()))
+        self.slurm.read_constraint = parse.constraint
+        self.fuse = Fuse()
         self.began = self.clock.now()
         self.daemon = self.start()
+
+    @property
+    def cloud(self) -> Cloud:
+        """The cloud, where there is but one."""
+        (only,) = self.clouds.values()
+        return only
 
     def start(self) -> Daemon:
         """A fresh process of the daemon: nothing but the journal is left of the one before."""
         self.lives += 1
+        self.journal = SqlJournal(self.path)
+        sites = {name: Site(name, SiteKind.AWS) for name in self.clouds} | dict(self.sites)
         world = World(
             scheduler=Deadly(self.slurm, self.fuse),
-            providers={EAST: Deadly(self.cloud, self.fuse)},
-            journal=Deadly(SqlJournal(self.path), self.fuse),
+            providers={name: Deadly(cloud, self.fuse) for name, cloud in self.clouds.items()},
+            journal=Deadly(self.journal, self.fuse),
             clock=self.clock,
-            sites=MappingProxyType({EAST: Site(EAST, SiteKind.AWS), HOME: Site(HOME, SiteKind.ONPREM)}),
+            sites=MappingProxyType(sites | {HOME: Site(HOME, SiteKind.ONPREM)}),
             pools=MappingProxyType({each.name: each for each in self.pools}),
+            queues=MappingProxyType(dict(self.queues)),
         )
-        return Daemon(world, self.policies, self.limits, f"life{self.lives}", may_act=True)
+        return Daemon(world, self.policies, self.limits, f"life{self.lives}", may_act=self.may_act)
 
     def tick(self, times: int = 1, every_s: float = 1.0) -> Look:
         for _ in range(times):
             self.slurm.step()
-            look = tick(self.daemon)
+            look = self.decide()
             self.clock.wait(every_s)
         return look
+
+    def decide(self) -> Look:
+        """One tick of the daemon alone; Slurm and the clouds stay as they are."""
+        return tick(self.daemon)
 
     def run_until(self, true: Callable[[], bool], limit: int = 1000, every_s: float = 1.0) -> None:
         for _ in range(limit):
@@ -112,16 +136,17 @@ class Cluster:
 
     def kill_in(self, calls: int) -> None:
         """Burn the fuse: the process dies at that call from now on."""
-        self.fuse[0] = calls
+        self.fuse.left = calls
+
+    def kill_after(self, call: str) -> None:
+        """The process dies as soon as the next call of this name has taken effect."""
+        self.fuse.after = call
 
     @property
     def starts(self) -> list[str]:
-        return [call for call in self.cloud.calls if call.startswith("start")]
+        return [call for cloud in self.clouds.values() for call in cloud.calls if call.startswith("start")]
 
     @property
     def finished(self) -> bool:
-        return not self.slurm.queue and not self.slurm.running and not self.cloud.machines
-
-
-def wished(look: Look) -> list[Goal]:
-    return list(look.plan.goals)
+        machines = [machine for cloud in self.clouds.values() for machine in cloud.machines]
+        return not self.slurm.queue and not self.slurm.running and not machines

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
-from cmscale.model import Limits, PoolName, Shape, SiteKind, SiteName
+from cmscale.model import Bucket, Limits, NodeName, NodeOrder, PoolName, Queue, Shape, SiteKind, SiteName, Window
 from cmscale.ports import Misconfigured
-from cmscale.shell import config
-from cmscale.shell.config import Config, ConfigError, Mode
+from cmscale.shell import config, schema, values
+from cmscale.shell.config import Config, ConfigError
+from cmscale.shell.schema import Mode
 
 EXAMPLE = Path(__file__).parents[2] / "etc" / "cmscale.toml"
 
@@ -80,12 +81,13 @@ def keys(table: type[BaseModel], at: str) -> Iterator[tuple[str, str, object, bo
 
 
 TABLES = [
-    *keys(config.ClusterTable, "cluster"),
-    *keys(config.SlurmSettings, "slurm"),
-    *keys(config.LimitsTable, "limits"),
-    *keys(config.SiteTable, "sites.aws-us-east-1"),
-    *keys(config.PoolTable, "pools.t4"),
-    *keys(config.AwsSettings, "pools.t4.aws"),
+    *keys(schema.ClusterTable, "cluster"),
+    *keys(schema.SlurmSettings, "slurm"),
+    *keys(schema.LimitsTable, "limits"),
+    *keys(schema.SiteTable, "sites.aws-us-east-1"),
+    *keys(schema.PoolTable, "pools.t4"),
+    *keys(schema.AwsSettings, "pools.t4.aws"),
+    *keys(schema.PartitionTable, "partitions.cloud"),
 ]
 
 
@@ -105,14 +107,14 @@ def test_every_key_is_in_the_example_with_its_default(table: str, key: str, defa
         return
     match default:
         case float():
-            assert config.duration(written) == default if isinstance(written, str) else written == default
+            assert values.duration(written) == default if isinstance(written, str) else written == default
         case None:
             assert not written
         case tuple():
             assert (written or []) == list(default)  # an empty hostlist is an empty text
         case Path():
             assert written == str(default)
-        case config.Mode() | config.Market():
+        case Mode() | schema.Market() | NodeOrder():
             assert written == default.value
         case _:
             assert written == default
@@ -123,7 +125,8 @@ def test_every_key_is_in_the_example_with_its_default(table: str, key: str, defa
 
 def test_a_small_file_gets_the_defaults(write: Write) -> None:
     loaded = config.load(write())
-    assert loaded.policies == ("serve_queue", "keep_warm", "release_idle")
+    assert loaded.policies[0] == "leave_reclaimed"
+    assert loaded.policies[-1] == "release_idle"
     assert loaded.limits == Limits()
     assert loaded.tick_s == 1
     assert loaded.slurm.time_limit_s == 20
@@ -160,7 +163,7 @@ def test_tables_of_policies_are_kept_as_written(write: Write) -> None:
     ("text", "seconds"), [("30s", 30), ("10m", 600), ("1.5h", 5400), ("2d", 172800), ("250ms", 0.25), ("0s", 0)]
 )
 def test_durations_have_units(text: str, seconds: float) -> None:
-    assert config.duration(text) == seconds
+    assert values.duration(text) == seconds
 
 
 def test_the_environment_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,6 +177,151 @@ def test_a_configuration_cannot_be_changed(write: Write) -> None:
     loaded: Config = config.load(write())
     with pytest.raises(TypeError):
         loaded.pools["other"] = loaded.pools[PoolName("t4")]  # type: ignore[index]
+
+
+# --- what pools and partitions say of one another --------------------------------------------------------------------
+
+LICENCES = """\
+
+[pools.licences]
+site = "east"
+nodes = "lic-1"
+partitions = []
+
+[pools.licences.aws]
+instance_type = "t3.small"
+image = "ami-1"
+subnet = "subnet-1"
+"""
+
+
+def pool_table(name: str, partitions: str, more: str = "") -> str:
+    """A second pool as a text."""
+    table = SMALL[SMALL.index("[pools.t4]") :].replace("t4", name).replace('["cloud"]', partitions)
+    return "\n" + table.replace("cpus = 4", f"cpus = 4\n{more}")
+
+
+def queues(path: Path) -> dict[str, Collection[str] | None]:
+    return {name: queue.pools for name, queue in config.load(path).queues.items()}
+
+
+def test_a_pool_in_no_partition_helps_others_and_needs_no_shape(write: Write) -> None:
+    loaded = config.load(write({"cpus = 4": 'cpus = 4\nhelpers = "lic-1"'}, LICENCES))
+    assert loaded.pools[PoolName("licences")].pool.shape == Shape(0, 0)
+    assert loaded.pools[PoolName("licences")].pool.partitions == ()
+    assert loaded.pools[PoolName("t4")].pool.helpers == ("lic-1",)
+
+
+def test_a_pool_may_have_hours_scripts_and_machines_that_are_kept(write: Write, tmp_path: Path) -> None:
+    script = tmp_path / "before.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    more = 'static = true\nnever_terminate = "t4-[1-2]"\norder = "least-used"\nhours = ["sat,sun 00:00-24:00"]'
+    settings = config.load(
+        write({"cpus = 4": f'cpus = 4\n{more}\nprolog = "before.sh"\nscripts_limit = "3s"\nshutdown_limit = "1m"'})
+    ).pools[PoolName("t4")]
+    assert settings.pool.static
+    assert settings.pool.never_terminate == {NodeName("t4-1"), NodeName("t4-2")}
+    assert settings.pool.order is NodeOrder.LEAST_USED
+    assert settings.pool.hours == (Window(frozenset({5, 6}), 0, 24 * 3600),)
+    assert settings.pool.shutdown_limit_s == 60
+    assert (settings.scripts.prolog, settings.scripts.epilog, settings.scripts.limit_s) == (script, None, 3)
+
+
+def test_a_site_has_buckets_and_the_account_of_its_profile(write: Write) -> None:
+    keys = 'profile = "lab"\nlaunch_burst = 20\nlaunch_refill = 0.5\ncall_burst = 3'
+    path = write({'region = "us-east-1"': f'region = "us-east-1"\n{keys}'})
+    site = config.load(path).sites[SiteName("east")].site
+    assert (site.account, site.launched, site.calls) == ("lab", Bucket(20, 0.5), Bucket(3, 2))
+    path.write_text(path.read_text().replace('profile = "lab"', 'profile = "lab"\naccount = "physics"'))
+    assert config.load(path).sites[SiteName("east")].site.account == "physics"
+
+
+def test_partitions_without_wishes_have_no_queue(write: Write) -> None:
+    assert config.load(write()).queues == {}
+
+
+def test_a_partition_says_what_it_wants_of_its_jobs(write: Write) -> None:
+    table = '[partitions.cloud]\nqueue_length = 3\nage = "5m"\njobs_per_node = 2\nmix_sites = true\n'
+    assert config.load(write(more=table)).queues == {"cloud": Queue("cloud", None, 3, 300, 2, mix_sites=True)}
+
+
+def test_a_partition_starts_machines_of_its_own_pools_alone(write: Write) -> None:
+    more = pool_table("cpu", '["cloud"]') + '[partitions.cloud]\npools = ["cpu"]\n'
+    assert queues(write(more=more)) == {"cloud": {"cpu"}}
+
+
+def test_a_pin_keeps_every_other_partition_off_its_pools(write: Write) -> None:
+    more = pool_table("cpu", '["cloud", "short"]') + pool_table("big", '["short"]') + "[partitions.short]\npin = true\n"
+    assert queues(write(more=more)) == {"short": None, "cloud": {"t4"}}
+
+
+def test_a_pin_holds_only_the_pools_that_its_partition_names(write: Write) -> None:
+    table = '[partitions.short]\npin = true\npools = ["big"]\n'
+    more = pool_table("cpu", '["cloud", "short"]') + pool_table("big", '["cloud", "short"]') + table
+    assert queues(write(more=more)) == {"short": {"big"}, "cloud": {"t4", "cpu"}}
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        ("[partitions.clod]", 'partitions.clod: no pool is in a partition "clod"; did you mean "cloud"?'),
+        (
+            '[partitions.cloud]\npools = ["tt4"]',
+            'partitions.cloud.pools: no pool "tt4" is in this partition; did you mean "t4"?',
+        ),
+        (
+            "[partitions.cloud]\nqueue_lenght = 3",
+            'partitions.cloud.queue_lenght: unknown key; did you mean "queue_length"?',
+        ),
+        ("[partitions.cloud]\nqueue_length = -1", "partitions.cloud.queue_length: expected 0 or more, got -1"),
+        ('[partitions.cloud]\npin = "yes"', 'partitions.cloud.pin: expected true or false, got "yes"'),
+        ("[partitions.cloud]\nage = 5", "partitions.cloud.age: expected a duration such as"),
+    ],
+)
+def test_a_partition_that_makes_no_sense_is_an_error(write: Write, tables: str, expected: str) -> None:
+    assert any(expected in line for line in problems(write(more=tables + "\n")))
+
+
+def test_two_partitions_may_not_want_one_pool_for_themselves(write: Write) -> None:
+    both = '"cloud", "short"'
+    tables = "[partitions.cloud]\npin = true\n[partitions.short]\npin = true\n"
+    (told,) = problems(write({'"cloud"': both}, tables))
+    assert told.endswith('partitions.short.pin: pool "t4" is pinned to partition "cloud" already')
+    tables = '[partitions.cloud]\npin = true\n[partitions.short]\npools = ["t4"]\n'
+    (told,) = problems(write({'"cloud"': both}, tables))
+    assert told.endswith('partitions.short.pools: pool "t4" is pinned to partition "cloud" already')
+
+
+@pytest.mark.parametrize(
+    ("helpers", "expected"),
+    [
+        ("lik-1", 'pools.t4.helpers: no other pool has a node "lik-1"; did you mean "lic-1"?'),
+        ("t4-2", 'pools.t4.helpers: "t4-2" is a node of this pool itself; helpers are nodes of other pools'),
+        ("lic-[1", 'pools.t4.helpers: expected node names such as "t4-[1-16]", got "lic-[1"'),
+    ],
+)
+def test_helpers_are_nodes_of_other_pools(write: Write, helpers: str, expected: str) -> None:
+    (told,) = problems(write({"cpus = 4": f'cpus = 4\nhelpers = "{helpers}"'}, LICENCES))
+    assert expected in told
+
+
+def test_pools_that_wait_for_one_another_are_told_with_their_circle(write: Write) -> None:
+    waiting = LICENCES.replace('nodes = "lic-1"', 'nodes = "lic-1"\nhelpers = "t4-3"')
+    (told,) = problems(write({"cpus = 4": 'cpus = 4\nhelpers = "lic-1"'}, waiting))
+    assert re.search(
+        r"wait for one another's helpers for ever: (t4 -> licences -> t4|licences -> t4 -> licences)$", told
+    )
+
+
+def test_every_problem_of_pools_is_told_beside_those_of_the_schema(write: Write) -> None:
+    told = problems(write({"cpus = 4": 'helpers = "x"\nmax = 99'}, "[partitions.clod]\n"))
+    assert [line.split(": ")[1] for line in told] == [
+        "pools.t4.cpus",
+        "pools.t4.helpers",
+        "pools.t4.max",
+        "partitions.clod",
+    ]
 
 
 # --- what is wrong ---------------------------------------------------------------------------------------------------
@@ -198,7 +346,7 @@ AFTER = len(SMALL.splitlines()) + 1
         ('site = "east"', 'site = "eats"', '9: pools.t4.site: there is no site "eats"; did you mean "east"?'),
         ('"aws"', '"asw"', '5: sites.east.kind: unknown kind "asw"; did you mean "aws"?'),
         ("[pools.t4.aws]", "[pools.t4.azure]", "8: pools.t4.aws: missing; this key is required"),
-        ('["cloud"]', "[]", "13: pools.t4.partitions: expected a list with at least one entry, got []"),
+        ("partitions", "partition", '13: pools.t4.partition: unknown key; did you mean "partitions"?'),
         ('["cloud"]', '"cloud"', '13: pools.t4.partitions: expected a list such as ["a", "b"], got "cloud"'),
         ('["cloud"]', '["a", "a"]', '13: pools.t4.partitions: "a" is named twice'),
         ('"t4-[1-16]"', '""', '10: pools.t4.nodes: expected node names such as "t4-[1-16]", got ""'),
@@ -230,6 +378,24 @@ def test_a_problem_is_told_with_its_line_and_a_way_out(write: Write, old: str, n
         ('slurm = { Sockets = "1\\nX=2" }', "pools.t4.slurm: expected words of a NodeName line"),
         ('boot_limit = "0s"', "pools.t4.boot_limit: expected more than 0"),
         ('boot_limit = "5 parsecs"', 'expected a duration such as "30s", "10m" or "2h", got "5 parsecs"'),
+        (
+            'market = "spot"\nstatic = true',
+            'pools.t4.static: a machine of market = "spot" can\'t be powered off and kept',
+        ),
+        ('market = "spot"\nnever_terminate = "t4-1"', "pools.t4.never_terminate: a machine of market"),
+        (
+            'never_terminate = "t5-1"',
+            'pools.t4.never_terminate: "t5-1" is not among the names in nodes; did you mean "t4-1"?',
+        ),
+        ('order = "least_used"', 'pools.t4.order: unknown order "least_used"; did you mean "least-used"?'),
+        ('hours = ["mon-fry 20:00-06:00"]', 'there is no day "fry" in "mon-fry 20:00-06:00"; did you mean "fri"?'),
+        ("hours = [5]", 'pools.t4.hours: expected hours such as "mon-fri 20:00-06:00", got 5'),
+        ('hours = "20:00-06:00"', 'pools.t4.hours: expected a list such as ["a", "b"], got "20:00-06:00"'),
+        ('shutdown_limit = "0s"', "pools.t4.shutdown_limit: expected more than 0"),
+        ("stopped_price_hour = -0.5", "pools.t4.stopped_price_hour: expected 0 or more, got -0.5"),
+        ('prolog = "none.sh"', "none.sh can't be run (No such file or directory)"),
+        ('epilog = "x.toml"', "x.toml can't be run (it is not executable); chmod +x "),
+        ('epilog = "."', "can't be run (it is no file)"),
         ("boot_limit = 5", 'expected a duration such as "30s", "10m" or "2h"; add a unit, "5s" if seconds are meant'),
     ],
 )
@@ -255,7 +421,7 @@ def test_machines_on_premises_are_not_available_yet(write: Write) -> None:
 @pytest.mark.parametrize("text", ["a[1-2]x", "a[1-2]-b[1-2]-c", "b1,a[1-2]x,c1"])
 def test_slurm_knows_no_text_after_the_last_bracket(text: str) -> None:
     with pytest.raises(ValueError, match="Slurm knows no text after the last bracket"):
-        config.hostlist(text)
+        values.hostlist(text)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +433,7 @@ def test_slurm_knows_no_text_after_the_last_bracket(text: str) -> None:
     ],
 )
 def test_hostlists_become_names_in_order(text: str, names: list[str]) -> None:
-    assert list(config.hostlist(text)) == names
+    assert list(values.hostlist(text)) == names
 
 
 def test_no_cloud_may_be_called_home(write: Write) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cmscale.model import NodeName, Snapshot, Want
+from cmscale.model import Goal, NodeName, Snapshot, Want
 from cmscale.shell import policies
 from cmscale.shell.policies import Overran, Policy, PolicyError
 from cmscale.shell.shipped import share_dir
@@ -69,7 +69,7 @@ def load(tmp_path: Path) -> Load:
 def test_a_policy_is_found_and_asked(load: Load, tmp_path: Path) -> None:
     policy = load(ONE_GOAL)
     assert (policy.name, policy.path, policy.doc) == ("mine", tmp_path / "mine.py", "Wishes one node up.")
-    assert [(goal.node, goal.want) for goal in policy.propose(VIEW, NOBODY)] == [("n1", Want.UP)]
+    assert list(policy.propose(VIEW, NOBODY)) == [Goal(NodeName("n1"), Want.UP, "because")]
 
 
 def test_the_shipped_policies_load_in_their_order() -> None:
@@ -98,7 +98,8 @@ def test_a_policy_of_the_site_takes_the_place_of_a_shipped_one(tmp_path: Path) -
 
 def test_a_changed_policy_is_read_again_and_leaves_nothing_behind(load: Load, tmp_path: Path) -> None:
     load(ONE_GOAL)
-    assert [goal.node for goal in load(ONE_GOAL.replace("n1", "n2")).propose(VIEW, NOBODY)] == ["n2"]
+    (changed,) = load(ONE_GOAL.replace("n1", "n2")).propose(VIEW, NOBODY)
+    assert changed == Goal(NodeName("n2"), Want.UP, "because")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
     assert "mine" not in sys.modules
 
@@ -199,7 +200,7 @@ def test_a_policy_that_takes_too_long_is_stopped_between_two_goals(load: Load) -
 
 
 def test_what_is_no_goal_is_refused(load: Load) -> None:
-    with pytest.raises(TypeError, match="policy mine proposed 'n1', which is not a Goal"):
+    with pytest.raises(TypeError, match="policy mine proposed 'n1', which is neither a Goal nor a Wait"):
         list(load("def propose(view, claimed, settings):\n    yield 'n1'\n").propose(VIEW, NOBODY))
 
 

@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
-from cmscale.model import Limits, NodeName, Operation, OpId, Outcome, Result, Verb
+from cmscale.model import Limits, NodeName, Operation, OpId, PoolName, Result, Verb
 from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Look, run, tick
+from cmscale.sim.cloud import Flaw
 from tests.builders import ask, pool
 from tests.shell.cluster import Cluster, Killed
 
@@ -99,21 +100,21 @@ def test_in_observe_mode_everything_is_decided_and_nothing_touched(cluster: Clus
 
 
 def test_a_pool_without_capacity_is_left_alone_for_a_while_and_the_job_is_told(cluster: Cluster) -> None:
-    cluster.cloud.refusal = Outcome(Result.CAPACITY, "InsufficientInstanceCapacity")
+    cluster.cloud.refuse(Result.CAPACITY)
     job = cluster.slurm.submit(1, ask())
     cluster.tick(60)
     assert len(cluster.starts) == 1
     assert "closed (capacity: InsufficientInstanceCapacity)" in cluster.slurm.queue[job].comment
-    cluster.cloud.refusal = None
+    cluster.cloud.relent()
     cluster.run_until(lambda: cluster.finished)
 
 
 def test_a_pool_that_was_closed_is_tried_with_one_machine_and_opens_when_that_comes(cluster: Cluster) -> None:
-    cluster.cloud.refusal = Outcome(Result.CAPACITY, "InsufficientInstanceCapacity")
+    cluster.cloud.refuse(Result.CAPACITY)
     cluster.slurm.submit(1, ask(), count=4, run_s=10)
     cluster.tick(60)
     cluster.daemon = cluster.start()  # the memory is the journal's, not the process's
-    cluster.cloud.refusal = None
+    cluster.cloud.relent()
     cluster.run_until(lambda: bool(cluster.cloud.machines))
     assert len(cluster.cloud.machines) == 1
     assert cluster.clock.now() - cluster.began > 180
@@ -122,19 +123,19 @@ def test_a_pool_that_was_closed_is_tried_with_one_machine_and_opens_when_that_co
 
 
 def test_a_throttle_closes_nothing_and_slows_the_next_launch(cluster: Cluster) -> None:
-    cluster.cloud.refusal = Outcome(Result.THROTTLED, "RequestLimitExceeded")
+    cluster.cloud.refuse(Result.THROTTLED)
     job = cluster.slurm.submit(1, ask())
     cluster.tick(10)
     assert 2 <= len(cluster.starts) <= 3
     assert "asked for fewer calls" in cluster.slurm.queue[job].comment
-    cluster.cloud.refusal = None
+    cluster.cloud.relent()
     cluster.run_until(lambda: cluster.finished, limit=200)
 
 
 def test_when_machines_of_one_pool_never_join_the_next_pool_is_tried(tmp_path: Path) -> None:
     pools = [pool("bad", 4, boot_limit_s=100, price_hour=0.1), pool("good", 4, boot_limit_s=100, price_hour=0.9)]
     cluster = Cluster(tmp_path / "j.db", pools=pools)
-    cluster.cloud.never_boot = "bad"
+    cluster.cloud.spoil(Flaw.NEVER_BOOTS, PoolName("bad"))
     job = cluster.slurm.submit(1, ask())
     cluster.run_until(lambda: job in cluster.slurm.done, limit=1000)
     assert cluster.slurm.done[job] == ("good-1",)
@@ -142,17 +143,17 @@ def test_when_machines_of_one_pool_never_join_the_next_pool_is_tried(tmp_path: P
 
 
 def test_a_call_of_unknown_effect_is_made_again_under_the_same_operation(cluster: Cluster) -> None:
-    cluster.cloud.refusal = Outcome(Result.TRANSIENT, "connection reset")
+    cluster.cloud.refuse(Result.TRANSIENT)
     cluster.slurm.submit(1, ask())
     cluster.tick(5)
     assert len({call.split()[1] for call in cluster.starts}) == 1
-    cluster.cloud.refusal = None
+    cluster.cloud.relent()
     cluster.run_until(lambda: cluster.finished)
     assert len(cluster.cloud.made) == 1
 
 
 def test_an_operation_that_stays_open_is_called_less_and_less_often(cluster: Cluster) -> None:
-    cluster.cloud.refusal = Outcome(Result.TRANSIENT, "internal error")
+    cluster.cloud.refuse(Result.TRANSIENT)
     cluster.slurm.submit(1, ask())
     cluster.tick(100)
     assert 5 <= len(cluster.starts) <= 10

@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from cmscale.adapters.slurm import check, records
+from cmscale.adapters.slurm import check, records, reservations
 from cmscale.adapters.slurm.hostlist import fold
-from cmscale.model import Job, JobId, NodeName, NodeRecord, Outcome, Pool, Result
+from cmscale.model import Job, JobId, NodeName, NodeRecord, Outcome, Pool, Reservation, Result
 from cmscale.ports import Misconfigured, Reading, Unavailable
 
 T = TypeVar("T")
@@ -77,11 +77,15 @@ class SlurmCommands:
 
     def _excluded(self) -> dict[str, str]:
         # squeue -O has no field for excluded nodes before 24.05, squeue -o has none for the resources.
-        listed = self._ask("squeue", "-h", "-a", "--local", "-t", "PENDING", "-o", f"%A{_SEPARATOR}%x")
+        waiting = ("-t", ",".join(sorted(records.WAITING)))
+        listed = self._ask("squeue", "-h", "-a", "--local", *waiting, "-o", f"%A{_SEPARATOR}%x")
         return dict(line.split(_SEPARATOR, 1) for line in listed.splitlines() if _SEPARATOR in line)
 
     def nodes(self) -> Reading[NodeRecord]:
         return records.nodes(self._rows("sinfo", ("-h", "-a", "-N", "--local"), records.SINFO_FIELDS))
+
+    def reservations(self) -> Reading[Reservation]:
+        return reservations.read(self._ask("scontrol", "show", "reservation", "--oneliner"), time.time())
 
     def version(self) -> tuple[int, int]:
         """The release of Slurm's commands, such as (22, 5)."""
@@ -142,14 +146,37 @@ class SlurmCommands:
         }
 
     def say(self, comments: Mapping[JobId, str]) -> Mapping[JobId, Outcome]:
-        by_text: dict[str, list[JobId]] = {}
-        for job, comment in comments.items():
-            by_text.setdefault(_one_line(comment), []).append(job)
+        return self._set_of_jobs("comment", {job: _one_line(comment) for job, comment in comments.items()})
+
+    def pin(self, constraints: Mapping[JobId, str]) -> Mapping[JobId, Outcome]:
+        return self._set_of_jobs("features", constraints)
+
+    def requeue(self, jobs: Sequence[JobId]) -> Mapping[JobId, Outcome]:
+        queued, outcomes = self._queued(jobs)
+        # Without this word Slurm would run jobs once more that have ended since we looked.
+        return outcomes | self._for_jobs(list(queued), lambda ids: ["requeue", "Incomplete", ids])
+
+    def release(self, jobs: Sequence[JobId]) -> Mapping[JobId, Outcome]:
+        queued, outcomes = self._queued(jobs)
+        outcomes |= {job: outcome for job, line in queued.items() if (outcome := _not_released(line))}
+        ours = [job for job in queued if job not in outcomes]
+        outcomes |= self._for_jobs(ours, _update("starttime=now"))
+        held = [job for job in ours if outcomes[job].ok and queued[job].priority == "0"]
+        return outcomes | self._for_jobs(held, lambda ids: ["release", ids])
+
+    def _queued(self, jobs: Sequence[JobId]) -> tuple[dict[JobId, _Line], dict[JobId, Outcome]]:
+        """The lines of the queue for these jobs, and the outcomes of those that have none."""
+        queued: dict[JobId, _Line] = {}
         outcomes: dict[JobId, Outcome] = {}
-        for text, jobs in by_text.items():
-            for some in _chunks(jobs):
-                outcomes |= self._update_jobs(some, text)
-        return outcomes
+        wanted = ("-h", "-a", "--local", "-o", _SEPARATOR.join(_LINE), "-j")
+        for some in _chunks(jobs):
+            outcome, answer = self._act("squeue", *wanted, ",".join(some))
+            rows = (line.split(_SEPARATOR) for line in answer.out.splitlines())
+            shown = {_known_as(line): line for line in (_Line(*row) for row in rows if len(row) == len(_LINE))}
+            gone = Outcome(Result.GONE, "is no longer in the queue") if outcome.ok else outcome
+            queued |= {job: shown[job] for job in some if job in shown}
+            outcomes |= {job: gone for job in some if job not in shown}
+        return queued, outcomes
 
     def _update_nodes(
         self, nodes: Sequence[NodeName], words: Callable[[Sequence[NodeName]], list[str]]
@@ -167,20 +194,23 @@ class SlurmCommands:
                 outcomes |= dict.fromkeys(some, outcome)
         return outcomes
 
-    def _update_jobs(self, jobs: Sequence[JobId], comment: str) -> dict[JobId, Outcome]:
-        outcome, answer = self._act("scontrol", "update", f"jobid={','.join(jobs)}", f"comment={comment}")
-        if outcome.ok:
-            return dict.fromkeys(jobs, outcome)
-        # Slurm goes on after a job it refuses, and names each of those.
-        refused: dict[JobId, Outcome] = {}
-        for line in answer.err.splitlines():
-            found = _OF_ONE_JOB.fullmatch(line.strip())
-            if found:
-                name = found["id"] or found["array"]
-                job = next((JobId(known) for known in (name, name.partition("_")[0]) if known in jobs), None)
-                if job:
-                    refused[job] = _outcome(found["what"] or found["why"])
-        return {job: refused.get(job, _OK if refused else outcome) for job in jobs}
+    def _set_of_jobs(self, what: str, values: Mapping[JobId, str]) -> dict[JobId, Outcome]:
+        alike: dict[str, list[JobId]] = {}
+        for job, value in values.items():
+            alike.setdefault(f"{what}={value}", []).append(job)
+        outcomes: dict[JobId, Outcome] = {}
+        for word, jobs in alike.items():
+            outcomes |= self._for_jobs(jobs, _update(word))
+        return outcomes
+
+    def _for_jobs(self, jobs: Sequence[JobId], words: Callable[[str], list[str]]) -> dict[JobId, Outcome]:
+        outcomes: dict[JobId, Outcome] = {}
+        for some in _chunks(jobs):
+            outcome, answer = self._act("scontrol", *words(",".join(some)))
+            # Slurm goes on after a job it refuses, and names each of those.
+            refused = {} if outcome.ok else _refused(some, answer)
+            outcomes |= {job: refused.get(job, _OK if refused else outcome) for job in some}
+        return outcomes
 
     def _act(self, command: str, *words: str) -> tuple[Outcome, _Answer]:
         try:
@@ -254,6 +284,51 @@ class SlurmCommands:
         if self._conf:
             own["SLURM_CONF"] = str(self._conf)
         return own
+
+
+class _Line(NamedTuple):
+    """What the queue shows of a job, as far as it matters for requeue and release."""
+
+    id: str
+    array: str
+    state: str
+    priority: str
+    reason: str
+
+
+_LINE = _Line(id="%i", array="%F", state="%T", priority="%Q", reason="%r")
+
+
+def _known_as(line: _Line) -> JobId:
+    """An array that is still folded goes by its own number."""
+    return JobId(line.array if line.id.endswith("]") else line.id)
+
+
+def _not_released(line: _Line) -> Outcome | None:
+    if line.state == "COMPLETING":
+        # A begin time set now is taken, and overwritten when the last run has ended.
+        return Outcome(Result.TRANSIENT, "its last run is still being ended")
+    if line.state not in records.WAITING:
+        return Outcome(Result.OK, "runs already")
+    if line.reason == "JobHeldUser":
+        return Outcome(Result.BAD_REQUEST, "held by its user")
+    return None
+
+
+def _update(word: str) -> Callable[[str], list[str]]:
+    return lambda ids: ["update", f"jobid={ids}", word]
+
+
+def _refused(jobs: Sequence[JobId], answer: _Answer) -> dict[JobId, Outcome]:
+    refused: dict[JobId, Outcome] = {}
+    for line in answer.err.splitlines():
+        found = _OF_ONE_JOB.fullmatch(line.strip())
+        if found:
+            name = found["id"] or found["array"]
+            job = next((JobId(known) for known in (name, name.partition("_")[0]) if known in jobs), None)
+            if job:
+                refused[job] = _outcome(found["what"] or found["why"])
+    return refused
 
 
 def _outcome(complaint: str) -> Outcome:

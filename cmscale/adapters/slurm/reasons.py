@@ -21,7 +21,7 @@ _TABLE: tuple[tuple[str, Help, str], ...] = (
     (r"Resources", Help.NODES, "waits for free nodes"),
     (r"Priority", Help.NODES, "waits behind jobs of higher priority"),
     (r"Nodes required for job are DOWN, DRAINED or reserved.*", Help.NODES, "the nodes it could use are off or taken"),
-    (r"ReqNodeNotAvail, *Reserved for maintenance", Help.NO, "the nodes it could use are reserved for maintenance"),
+    (r"ReqNodeNotAvail, *Reserved for maintenance", Help.NO, "the nodes it asks for are reserved"),
     (r"ReqNodeNotAvail(,.*)?", Help.NODES, "the nodes it could use are off or taken"),
     # Not looked at yet, or not since its last run.
     (r"|None|\(null\)", Help.ASK_AGAIN, "Slurm has not looked at it yet"),

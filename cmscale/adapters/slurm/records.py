@@ -31,6 +31,7 @@ class _AskWords(NamedTuple):
     sharing: str
     features: str
     limit: str
+    deadline: str
     reservation: str
     licences: str
     nodelist: str
@@ -54,6 +55,7 @@ _ASK_FIELDS = (
     "OverSubscribe",
     "Feature",
     "TimeLimit",
+    "Deadline",
     "Reservation",
     "Licenses",
     "ReqNodes",
@@ -79,6 +81,8 @@ class _JobWords(NamedTuple):
     qos: str
     submit: str
     eligible: str
+    start: str
+    requeue: str
     priority: str
     nodes: str
     reason: str
@@ -97,6 +101,8 @@ _JOB_FIELDS = (
     "QOS",
     "SubmitTime",
     "EligibleTime",
+    "StartTime",
+    "Requeue",
     "PriorityLong",
     "NodeList",
     "Reason",
@@ -134,6 +140,9 @@ SINFO_FIELDS = (
     "Reason",
 )
 
+
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+"""The states of jobs that wait: Slurm shows what befell a job in the place of its PENDING, also after its release."""
 
 _BLANK = frozenset({"None", *parse.NOTHING})
 
@@ -201,7 +210,7 @@ def jobs(
     items: list[Job] = []
     for words, ask_words in found:
         excluded = exclude.get(words.key)
-        if excluded is None and words.state == "PENDING":
+        if excluded is None and words.state in WAITING:
             # It is in one of the two answers alone: it changed between them, and is read again next tick.
             continue
         try:
@@ -212,7 +221,7 @@ def jobs(
 
 
 def _job(words: _JobWords, asked: _Asked, apart: int, now: float) -> Job:
-    pending = words.state == "PENDING"
+    pending = words.state in WAITING
     in_array = words.tasks not in parse.NOTHING
     folded = in_array and not words.tasks.isdecimal()
     count = 1
@@ -226,7 +235,7 @@ def _job(words: _JobWords, asked: _Asked, apart: int, now: float) -> Job:
     return Job(
         id=JobId(words.array if folded else words.id),
         ask=asked.ask,
-        state=words.state,
+        state="PENDING" if pending else words.state,
         count=count,
         array=JobId(words.array) if in_array else None,
         user=words.user,
@@ -238,8 +247,12 @@ def _job(words: _JobWords, asked: _Asked, apart: int, now: float) -> Job:
         reason=words.reason,
         help=help_,
         why=why,
-        nodes=_nodes(words.nodes),
+        # A job requeued from a node that then died keeps that node in its record while it waits; and the start of a job
+        # that waits is an estimate.
+        nodes=frozenset() if pending else _nodes(words.nodes),
         comment=parse.text(words.comment),
+        started=None if pending else parse.moment(words.start),
+        requeue=parse.number(words.requeue) > 0,
     )
 
 
@@ -277,9 +290,6 @@ def _asked(row: tuple[str, ...], excluded: str, counts: Counting) -> _Asked:
     except ValueError as error:
         constraint = Constraint(words.features, ())
         help_, why = Help.ASK_AGAIN, f"{error} is of a form that cm-scale does not know"
-    reservation = parse.text(words.reservation)
-    if reservation:
-        help_, why = Help.NO, f"runs on the nodes of the reservation {reservation} only"
     ask = Ask(
         partitions=tuple(words.partitions.split(",")),
         nodes=parse.number(tres.get("node", "")) or 1,
@@ -301,7 +311,8 @@ def _asked(row: tuple[str, ...], excluded: str, counts: Counting) -> _Asked:
         nodelist=_nodes(words.nodelist),
         exclude=_nodes(excluded),
         limit_s=parse.duration(words.limit),
-        reservation=reservation,
+        deadline=parse.moment(words.deadline),
+        reservation=parse.text(words.reservation),
         licences=parse.text(words.licences),
     )
     return _Asked(ask, help_, why)

@@ -122,7 +122,14 @@ def test_a_command_that_hangs_is_killed_with_its_children(bin_dir: Path, fake: F
         SlurmCommands(bin_dir=bin_dir, time_limit_s=0.5).nodes()
     assert time.monotonic() - began < 5
     child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
-    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
+    limit = time.monotonic() + 10
+    while not _ended(child) and time.monotonic() < limit:  # it is killed, but may not have noticed yet
+        time.sleep(0.01)
+    assert _ended(child)
+
+
+def _ended(stat: Path) -> bool:
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_the_environment_is_our_own(bin_dir: Path, fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,8 +220,90 @@ def test_each_job_that_slurm_refuses_has_its_own_outcome(bin_dir: Path, fake: Fa
     ]
 
 
+_QUEUE = """cat <<'X'
+13\x1f13\x1fRUNNING\x1f4294901747\x1fNone
+14\x1f14\x1fRUNNING\x1f4294901746\x1fNone
+15_1\x1f15\x1fRUNNING\x1f4294901745\x1fNone
+16\x1f16\x1fPENDING\x1f4294901744\x1fBeginTime
+17\x1f17\x1fPENDING\x1f0\x1fJobHoldMaxRequeue
+18\x1f18\x1fPENDING\x1f0\x1fJobHeldUser
+19\x1f19\x1fCOMPLETING\x1f4294901743\x1fNone
+20\x1f20\x1fSPECIAL_EXIT\x1f0\x1fjob requeued in held state
+21_[1-5]\x1f21\x1fPENDING\x1f4294901742\x1fBeginTime
+X"""
+
+
+def test_jobs_are_requeued_in_one_call_and_each_has_its_outcome(bin_dir: Path, fake: Fake, tmp_path: Path) -> None:
+    fake("squeue", _QUEUE)
+    fake(
+        "scontrol",
+        f'echo "$@" >> {tmp_path}/calls; echo "Requested operation is presently disabled for job 14" >&2; exit 1',
+    )
+    jobs = [JobId(job) for job in ("13", "14", "15_1", "999")]
+    outcomes = SlurmCommands(bin_dir=bin_dir).requeue(jobs)
+    assert [outcomes[job].result for job in jobs] == [Result.OK, Result.BAD_REQUEST, Result.OK, Result.GONE]
+    assert outcomes[JobId("14")].detail == "Requested operation is presently disabled"
+    assert (tmp_path / "calls").read_text() == "requeue Incomplete 13,14,15_1\n"
+
+
+def test_jobs_that_wait_are_released_and_only_those(bin_dir: Path, fake: Fake, tmp_path: Path) -> None:
+    fake("squeue", _QUEUE)
+    fake("scontrol", f'echo "$@" >> {tmp_path}/calls')
+    jobs = [JobId(job) for job in ("13", "16", "17", "18", "19", "20", "21", "999")]
+    outcomes = SlurmCommands(bin_dir=bin_dir).release(jobs)
+    assert {job: outcome.result for job, outcome in outcomes.items()} == {
+        "13": Result.OK,
+        "16": Result.OK,
+        "17": Result.OK,
+        "18": Result.BAD_REQUEST,
+        "19": Result.TRANSIENT,
+        "20": Result.OK,
+        "21": Result.OK,
+        "999": Result.GONE,
+    }
+    assert outcomes[JobId("18")].detail == "held by its user"
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "update jobid=16,17,20,21 starttime=now",
+        "release 17,20",
+    ]
+
+
+def test_constraints_are_set_together_where_they_are_the_same(bin_dir: Path, fake: Fake, tmp_path: Path) -> None:
+    fake("scontrol", f'echo "$@" >> {tmp_path}/calls')
+    pins = {JobId("1"): "gpu&aws-us-east-1", JobId("2"): "", JobId("3"): "gpu&aws-us-east-1"}
+    assert all(outcome.ok for outcome in SlurmCommands(bin_dir=bin_dir).pin(pins).values())
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "update jobid=1,3 features=gpu&aws-us-east-1",
+        "update jobid=2 features=",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "result"),
+    [
+        ("slurm_load_jobs error: Invalid job id specified", Result.GONE),
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", Result.TRANSIENT),
+    ],
+)
+def test_jobs_that_the_queue_does_not_show_are_left_alone(
+    bin_dir: Path, fake: Fake, message: str, result: Result
+) -> None:
+    _refuse(fake, message)
+    slurm = SlurmCommands(bin_dir=bin_dir)
+    for outcomes in (slurm.requeue([JobId("7")]), slurm.release([JobId("7")])):
+        assert outcomes[JobId("7")].result is result
+
+
+def test_reservations_are_read_in_one_call(bin_dir: Path, fake: Fake) -> None:
+    fake("scontrol", 'test "$*" = "show reservation --oneliner" && echo No reservations in the system')
+    assert SlurmCommands(bin_dir=bin_dir).reservations().items == ()
+
+
 def test_a_call_for_nothing_runs_nothing(bin_dir: Path) -> None:
     slurm = SlurmCommands(bin_dir=bin_dir)
     assert slurm.drain([], "x", off=True) == {}
     assert slurm.resume({}) == {}
     assert slurm.say({}) == {}
+    assert slurm.pin({}) == {}
+    assert slurm.requeue([]) == {}
+    assert slurm.release([]) == {}

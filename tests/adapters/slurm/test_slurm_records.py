@@ -1,4 +1,8 @@
-"""Jobs and nodes from recorded lines: recorded/22.05 is a real queue, names.txt has the names of its jobs."""
+"""Jobs and nodes from recorded lines: recorded/22.05 is a real queue, names.txt has the names of its jobs.
+
+squeue.txt was recorded before Deadline, StartTime and Requeue were asked for, and has stand-ins for them; reserved.txt
+has what Slurm wrote.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ from tests.adapters.slurm.recording import RECORDED, excluded, rows, sinfo_row, 
 _NOW = 1795193600.0
 """A minute or so after the recording."""
 
+_RESERVED_NOW = 1795203800.0
+
 
 @pytest.fixture(scope="module")
 def queue() -> dict[str, Job]:
@@ -30,6 +36,16 @@ def queue() -> dict[str, Job]:
         + (f" {job.id}" if "_" in job.id else ""): job
         for job in reading.items
     }
+
+
+@pytest.fixture(scope="module")
+def reserved() -> dict[str, Job]:
+    """A real queue beside reservations; the comments are the names of its jobs."""
+    recorded = rows("22.05", "reserved.txt", SQUEUE_FIELDS)
+    ids = [row[SQUEUE_FIELDS.index("JobID")] for row in recorded]
+    reading = jobs(recorded, dict.fromkeys(ids, ""), _RESERVED_NOW)
+    assert not reading.unreadable
+    return {job.comment: job for job in reading.items}
 
 
 def _one(**changes: str) -> Job:
@@ -112,7 +128,7 @@ def test_a_recorded_job_asks_what_its_user_wrote(queue: dict[str, Job], name: st
         ("arrayhold", Help.NO, "held by its user"),
         ("toobig", Help.NO, "its partition cannot hold it"),
         ("nodes9", Help.NO, "asks for more nodes than its partition has or allows"),
-        ("resv", Help.NO, "runs on the nodes of the reservation maint only"),
+        ("resv", Help.NO, "waits for its reservation"),
         ("het+0", Help.NO, "heterogeneous jobs are not served yet"),
         ("het+1", Help.NO, "heterogeneous jobs are not served yet"),
     ],
@@ -250,14 +266,68 @@ def test_what_slurm_counts_decides_on_memory_and_whole_nodes() -> None:
     assert memory == Counting()
 
 
-def test_every_field_of_an_ask_is_set_by_some_job(queue: dict[str, Job]) -> None:
+def test_every_field_of_an_ask_is_set_by_some_job(queue: dict[str, Job], reserved: dict[str, Job]) -> None:
     default = Ask(())
+    seen = [*queue.values(), *reserved.values()]
     never = {
         each.name
         for each in fields(Ask)
-        if all(getattr(job.ask, each.name) == getattr(default, each.name) for job in queue.values())
+        if all(getattr(job.ask, each.name) == getattr(default, each.name) for job in seen)
     }
     assert never == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "help_", "why"),
+    [
+        ("active", Help.NODES, "the nodes it could use are off or taken"),
+        ("three", Help.NODES, "the nodes it could use are off or taken"),
+        ("later", Help.NO, "waits for its reservation"),
+        ("ended", Help.NO, "its reservation is gone"),
+        ("named", Help.NO, "the nodes it asks for are reserved"),
+        ("serviced", Help.NODES, "the nodes it could use are off or taken"),
+    ],
+)
+def test_a_job_of_a_reservation_is_judged_like_any_other(
+    reserved: dict[str, Job], name: str, help_: Help, why: str
+) -> None:
+    assert (reserved[name].help, reserved[name].why) == (help_, why)
+
+
+def test_a_job_asks_for_its_reservation_until_slurm_has_deleted_it(reserved: dict[str, Job]) -> None:
+    names = ("active", "three", "later", "named", "ended")
+    assert [reserved[name].ask.reservation for name in names] == ["active", "active", "later", "", ""]
+
+
+def test_a_job_waits_also_where_slurm_shows_what_befell_it(reserved: dict[str, Job]) -> None:
+    assert reserved["ended"].pending
+    released = _one(State="RESV_DEL_HOLD", Reason="Resources")
+    assert (released.state, released.help) == ("PENDING", Help.NODES)
+    assert _one(State="SPECIAL_EXIT", Reason="job requeued in held state", PriorityLong="0").why == (
+        "held after a failed start"
+    )
+
+
+def test_a_running_job_has_a_start_a_deadline_and_a_word_on_running_again(reserved: dict[str, Job]) -> None:
+    once = reserved["once"]
+    assert (once.started, once.ask.deadline, once.ask.limit_s, once.requeue) == (
+        1795203644.0,
+        1795210843.0,
+        1800,
+        False,
+    )
+    assert (reserved["running"].ask.deadline, reserved["running"].requeue) == (None, True)
+
+
+def test_the_start_that_slurm_expects_of_a_waiting_job_is_not_taken_for_its_start(reserved: dict[str, Job]) -> None:
+    row = next(row for row in rows("22.05", "reserved.txt", SQUEUE_FIELDS) if row[-1] == "serviced")
+    assert row[SQUEUE_FIELDS.index("StartTime")] == "1795205461"
+    assert reserved["serviced"].started is None
+
+
+def test_a_waiting_job_is_on_no_node_though_its_dead_one_still_stands_in_its_record() -> None:
+    # Seen on 22.05: requeued while slurmd was silent, and the node then marked DOWN.
+    assert _one(NodeList="op1", Reason="ReqNodeNotAvail, UnavailableNodes:op1").nodes == frozenset()
 
 
 # --- nodes ---

@@ -1,0 +1,98 @@
+"""What must an admin change before a region of EC2 can work? Launches are tried as dry runs, which make nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from cmscale.adapters.aws.connection import Connection
+from cmscale.adapters.aws.names import LONGEST_TAG
+from cmscale.adapters.aws.pool import AwsPool
+from cmscale.model import OpId, PoolName
+
+LONGEST_SCRIPT = 16 * 1024
+DRY = "DryRunOperation"
+"""EC2's code for a call that would have succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What is wrong with the pools of one region, a sentence each."""
+
+    ec2: Connection
+    cluster: str
+
+    def problems(self, pools: Mapping[PoolName, AwsPool]) -> Iterator[str]:
+        yield from self._rights()
+        for name, pool in pools.items():
+            yield from (f"pool {name}: {said}" for said in self._of_pool(pool))
+
+    def _rights(self) -> Iterator[str]:
+        """What is asked each tick beside the listing, and must be allowed."""
+        for name, call in (
+            ("DescribeInstanceStatus", self.ec2.client.describe_instance_status),
+            ("DescribeSpotInstanceRequests", self.ec2.client.describe_spot_instance_requests),
+        ):
+            try:
+                call(DryRun=True)
+            except self.ec2.errors.any as error:
+                if self.ec2.errors.code(error) != DRY:
+                    yield f"site {self.ec2.site}: {name} is refused: {self.ec2.errors.said(error)}"
+
+    def _of_pool(self, pool: AwsPool) -> Iterator[str]:
+        sound = True
+        for check in (self._image, self._subnet, self._type, self._script):
+            for said in self._told(check, pool):
+                sound = False
+                yield said
+        if sound:
+            yield from self._told(self._launch, pool)
+
+    def _told(self, check: Callable[[AwsPool], Iterable[str]], pool: AwsPool) -> Iterator[str]:
+        try:
+            yield from check(pool)
+        except self.ec2.errors.any as error:
+            yield self.ec2.errors.said(error)
+
+    def _image(self, pool: AwsPool) -> Iterator[str]:
+        images = self.ec2.client.describe_images(ImageIds=[pool.image])["Images"]
+        if not images:
+            yield f"there is no image {pool.image} in {self.ec2.region}"
+        for image in images:
+            if image["State"] != "available":
+                yield f"image {pool.image} is {image['State']}"
+
+    def _subnet(self, pool: AwsPool) -> Iterator[str]:
+        if not self.ec2.client.describe_subnets(SubnetIds=[pool.subnet])["Subnets"]:
+            yield f"there is no subnet {pool.subnet} in {self.ec2.region}"
+
+    def _type(self, pool: AwsPool) -> Iterator[str]:
+        kinds = self.ec2.client.describe_instance_types(InstanceTypes=[pool.instance_type])["InstanceTypes"]  # type: ignore[list-item]
+        if not kinds:
+            yield f"there is no instance type {pool.instance_type} in {self.ec2.region}"
+        for kind in kinds:
+            has = {
+                "cpus": (pool.promised.cpus, kind["VCpuInfo"]["DefaultVCpus"]),
+                "mem_mb": (pool.promised.mem_mb, kind["MemoryInfo"]["SizeInMiB"]),
+                "gpus": (pool.promised.gpus, sum(gpu["Count"] for gpu in kind.get("GpuInfo", {}).get("Gpus", ()))),
+            }
+            for word, (promised, there) in has.items():
+                if promised > there:
+                    yield f"{word} = {promised}, but a {pool.instance_type} has {there}"
+
+    def _script(self, pool: AwsPool) -> Iterator[str]:
+        try:
+            size = len(pool.script(self.cluster, "").encode())
+        except (OSError, UnicodeDecodeError) as error:
+            yield f"the user data cannot be read: {error}"
+        else:
+            if size > LONGEST_SCRIPT - LONGEST_TAG:
+                yield f"user data {pool.user_data} is longer than EC2 takes, {LONGEST_SCRIPT} bytes with its lists"
+
+    def _launch(self, pool: AwsPool) -> Iterator[str]:
+        request = pool.request(self.cluster, OpId("check"), "check")
+        try:
+            self.ec2.launcher.run_instances(**request, MinCount=1, MaxCount=1, DryRun=True)
+        except self.ec2.errors.any as error:
+            if self.ec2.errors.code(error) != DRY:
+                yield f"a launch would be refused: {self.ec2.errors.said(error)}"

@@ -1,0 +1,113 @@
+"""What can tests, and the lab itself, see and do behind the curtain of the lab's EC2?
+
+JSON goes in and out, without signatures:
+
+    GET    /_lab/calls          all lines of the journal; ?since=TIME for those from a time on
+    GET    /_lab/instances      all not forgotten: id, region, state, index, address, type, zone, tags, launched, spot
+    GET    /_lab/faults         faults still set        POST: add one (the fields of `faults.Fault`)    DELETE: clear
+    GET    /_lab/capacity       {"capacity", "limits"}  POST: the same; counts by "type/zone", "type/region" or "type",
+                                null takes a count away again. Capacity is what Amazon has, limits are what the account
+                                may (InsufficientInstanceCapacity, 500; InstanceLimitExceeded)
+    POST   /_lab/times          change fields of `instances.Times`, e.g. {"pending_s": 3}
+    POST   /_lab/interruptions  take a spot instance back (the fields of `faults.Interruption`)
+    POST   /_lab/events         schedule an event for an instance (the fields of `faults.Scheduled`)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cmscale.lab.faults import Fault, Faults, Interruption, Scheduled
+from cmscale.lab.instances import Region, Times, changed
+
+
+class Backstage:
+    """The /_lab/ side of one EC2 double; calls take turns with those of the API."""
+
+    def __init__(
+        self, regions: Mapping[str, Region], faults: Faults, calls: Sequence[Mapping[str, Any]], times: Times
+    ) -> None:
+        self._regions, self._faults, self._calls, self._times = regions, faults, calls, times
+
+    def answer(self, method: str, topic: str, given: Any, query: Mapping[str, list[str]]) -> Any:
+        """What a topic holds after the call; KeyError, TypeError or ValueError if it makes no sense."""
+        if (method, topic) == ("GET", "calls"):
+            since = float(query.get("since", ["0"])[0])
+            return [line for line in self._calls if line["at"] >= since]
+        if (method, topic) == ("GET", "instances"):
+            return self._seen(time.time())
+        happens: Mapping[tuple[str, str], Callable[[], object]] = {
+            ("POST", "faults"): lambda: self._faults.add(Fault(**given)),
+            ("DELETE", "faults"): self._faults.clear,
+            ("POST", "capacity"): lambda: self._set_counts(**given),
+            ("POST", "times"): lambda: self._set_times(given),
+            ("POST", "interruptions"): lambda: self._interrupt(Interruption(**given), time.time()),
+            ("POST", "events"): lambda: self._schedule(Scheduled(**given), time.time()),
+        }
+        if (method, topic) in happens:
+            happens[method, topic]()
+        stands: Mapping[str, Callable[[], object]] = {
+            "faults": self._faults.listed,
+            "capacity": self._counts,
+            "times": lambda: asdict(self._times),
+        }
+        if topic in stands:
+            return stands[topic]()
+        if (method, topic) in happens:
+            return given
+        raise KeyError(topic)
+
+    def _interrupt(self, fault: Interruption, now: float) -> None:
+        self._region_of(fault.instance, now).interrupt(fault, now)
+
+    def _schedule(self, fault: Scheduled, now: float) -> None:
+        self._region_of(fault.instance, now).schedule(fault, now)
+
+    def _region_of(self, instance: str, now: float) -> Region:
+        for region in self._regions.values():
+            if any(each.id == instance for each in region.described((), now)):
+                return region
+        raise KeyError(instance)
+
+    def _set_times(self, given: Mapping[str, float]) -> None:
+        self._times = changed(self._times, given)
+        for region in self._regions.values():
+            region.times = self._times
+
+    def _counts(self) -> dict[str, Any]:
+        return {
+            "capacity": {key: count for each in self._regions.values() for key, count in each.capacity.items()},
+            "limits": {key: count for each in self._regions.values() for key, count in each.limits.items()},
+        }
+
+    def _set_counts(
+        self, capacity: Mapping[str, int | None] | None = None, limits: Mapping[str, int | None] | None = None
+    ) -> None:
+        for region in self._regions.values():
+            for table, counts in ((region.capacity, capacity or {}), (region.limits, limits or {})):
+                for key, count in counts.items():
+                    if count is None:
+                        table.pop(key, None)
+                    else:
+                        table[key] = int(count)
+
+    def _seen(self, now: float) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": each.id,
+                "region": name,
+                "state": each.state(now, region.times).value[0],
+                "index": each.index,
+                "address": each.address,
+                "type": each.launch.type,
+                "zone": each.launch.zone,
+                "tags": each.tags,
+                "launched": each.launched,
+                "spot": each.launch.spot,
+            }
+            for name, region in self._regions.items()
+            for each in region.described((), now)
+        ]

@@ -1,0 +1,82 @@
+"""What a configuration becomes: the parts of a running process that are not read from the file as they stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cmscale.model import PoolName
+from cmscale.shell import config, wiring
+from cmscale.shell.config import Config
+from cmscale.shell.journal import SqlJournal
+
+FILE = """\
+[cluster]
+name = "c1"
+mode = "act"
+state_dir = "state"
+policies = []
+
+[sites.east]
+kind = "aws"
+region = "us-east-1"
+
+[pools.t4]
+site = "east"
+nodes = "t4-[1-16]"
+cpus = 4
+mem_mb = 15000
+partitions = ["cloud"]
+helpers = "lic-1"
+aws = { instance_type = "g4dn.xlarge", image = "ami-1", subnet = "subnet-1" }
+
+[pools.licences]
+site = "east"
+nodes = "lic-1"
+partitions = []
+aws = { instance_type = "t3.small", image = "ami-1", subnet = "subnet-1" }
+"""
+
+Load = Callable[..., Config]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def load(old: str = "", new: str = "") -> Config:
+        path = tmp_path / "x.toml"
+        path.write_text(FILE.replace(old, new))
+        return config.load(path)
+
+    return load
+
+
+def test_pools_share_the_quota_that_the_cloud_counts_them_against(load: Load) -> None:
+    assert wiring.pools(load())[PoolName("t4")].family == "Running On-Demand G and VT instances"
+    assert wiring.pools(load("cpus = 4", 'cpus = 4\nfamily = "mine"'))[PoolName("t4")].family == "mine"
+
+
+def test_helpers_are_not_declared_to_slurm(load: Load) -> None:
+    assert [each.pool.name for each in wiring.declared(load())] == ["t4"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "acts", "pauses"), [("observe", False, False), ("act", True, False), ("paused", True, True)]
+)
+def test_a_paused_daemon_acts_and_says_why_it_is_paused(load: Load, mode: str, acts: bool, pauses: bool) -> None:
+    loaded = load('"act"', f'"{mode}"')
+    daemon = wiring.daemon(loaded, SqlJournal(None), wiring.SystemClock(), may_act=True)
+    assert daemon.may_act == acts
+    assert daemon.world.paused == (f'cluster.mode is "paused" in {loaded.path}' if pauses else "")
+
+
+def test_the_clock_knows_the_hours_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC-2")  # POSIX counts westward: two hours ahead
+    time.tzset()
+    try:
+        assert wiring.SystemClock().utc_offset_s() == 7200
+    finally:
+        monkeypatch.undo()
+        time.tzset()
