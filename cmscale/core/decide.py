@@ -41,7 +41,7 @@ ASKED_AGAIN_S = 60.0
 """A requeue that Slurm did not carry out is asked for again after this time."""
 
 
-OF_A_JOB = frozenset({"creations_per_job", "search_time", "queue_thresholds"})
+OF_A_JOB = frozenset({"creations_per_job", "search_time", "queue_thresholds", "within_own_budget"})
 """Guards whose reason is the job's own: no other node would change it."""
 
 

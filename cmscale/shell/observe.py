@@ -19,6 +19,7 @@ from cmscale.model import (
     INVALID_STATES,
     OUR_MARK,
     Closure,
+    EventKind,
     Fact,
     FactKind,
     Job,
@@ -46,7 +47,9 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Clock, Journal, Provider, Reading, Scheduler, Unavailable
+from cmscale.shell import spending
 from cmscale.shell.scripts import Scripts
+from cmscale.shell.spending import Ledger, Rules, Seen
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +82,7 @@ class World:
     cluster: str = ""
     paused: str = ""
     """Why the configuration pauses us; empty if it does not."""
+    rules: Rules = field(default_factory=Rules)
 
 
 @dataclass(slots=True)
@@ -100,12 +104,16 @@ class Memory:
     """Machines whose taking back has been told."""
     closed: Mapping[PoolName, Closure] = field(default_factory=dict)
     """What stood against pools at the last look, to tell of changes."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """What machines have cost."""
+    budgets: Mapping[tuple[str, str], EventKind] = field(default_factory=dict)
+    """What was told of budgets at the last look."""
 
 
 def observe(world: World, tick: str, memory: Memory) -> Snapshot:
     """One consistent look at everything. Never raises for a world that does not answer."""
     sites, machines, notices = _machines(world, memory)
-    now = world.clock.now()
+    now, steady = world.clock.now(), world.clock.steady()
     unseen = ""
     records: Reading[NodeRecord] = Reading(())
     jobs: Reading[Job] = Reading(())
@@ -137,7 +145,7 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
     nodes = {record.name: _join(record, pool_of.get(record.name), known) for record in records.items}
     nodes |= _helpers(world.pools.values(), known) if not unseen else {}
     strays = () if unseen else _strays(nodes, serving)
-    return Snapshot(
+    view = Snapshot(
         now=now,
         tick=tick,
         jobs=jobs.items,
@@ -157,6 +165,7 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
         unseen=unseen,
         unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *strays),
     )
+    return spending.metered(Seen(view, machines, ops, steady), world.journal, world.rules, memory.ledger)
 
 
 def _facts(world: World, now: float) -> dict[tuple[FactKind, str], Fact]:

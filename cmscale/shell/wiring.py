@@ -46,6 +46,10 @@ class SystemClock:
     def now(self) -> float:
         return time.time()
 
+    def steady(self) -> float:
+        # Boot time goes on while the machine is suspended, as do the machines that are paid for.
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
     def utc_offset_s(self) -> float:
         return time.localtime().tm_gmtoff
 
@@ -127,6 +131,7 @@ def world(config: Config, journal: Journal, clock: Clock) -> World:
         scripts=MappingProxyType({name: each.scripts for name, each in config.pools.items()}),
         cluster=config.cluster,
         paused=paused(config),
+        rules=config.rules,
     )
 
 

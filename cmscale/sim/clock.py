@@ -15,13 +15,19 @@ class VirtualClock:
     """Are we asked to end?"""
     ahead_s: float = 0.0
     """What the site's clock is ahead of UTC."""
+    passed_s: float = 0.0
+    """What a clock shows that nobody sets."""
 
     def now(self) -> float:
         return self.at
+
+    def steady(self) -> float:
+        return self.passed_s
 
     def utc_offset_s(self) -> float:
         return self.ahead_s
 
     def wait(self, seconds: float) -> bool:
         self.at += seconds
+        self.passed_s += seconds
         return self.ended
