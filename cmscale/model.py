@@ -824,7 +824,7 @@ class Snapshot:
     def _capped(self, pool: Pool) -> Closure | None:
         """No money is left for the pool."""
         purse = next((purse for purse in self.purses if purse.shuts(pool)), None)
-        return Closure(purse.until, Result.BUDGET, purse.why) if purse else None
+        return Closure(purse.until, Result.BUDGET, purse.why.removeprefix("budget ")) if purse else None
 
     def _of_family(self, pool: Pool) -> Closure | None:
         """A quota that a pool shares: what one may not have more of, its whole family may not."""

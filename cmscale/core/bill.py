@@ -64,8 +64,8 @@ def _lines(bill: Mapping[Use, int], name_of: Callable[[Use], str]) -> list[Line]
 
 
 def dealt(amounts: Sequence[int], units: int, unit: int) -> list[int]:
-    """The units that amounts come to, rounded either way, dealt to them: to each its whole units, what is left to those with the most besides. Whoever
-    has nothing gets nothing."""
+    """The units that amounts come to, rounded either way, dealt to them: to each its whole units, what is left to those
+    with the most besides. Whoever has nothing gets nothing."""
     whole = [amount // unit for amount in amounts]
     by_rest = sorted((at for at, amount in enumerate(amounts) if amount), key=lambda at: -(amounts[at] % unit))
     for at in by_rest[: units - sum(whole)]:

@@ -29,6 +29,7 @@ from cmscale.model import (
     Event,
     EventKind,
     Job,
+    JobId,
     Node,
     NodeName,
     Payer,
@@ -38,6 +39,7 @@ from cmscale.model import (
     Power,
     Purse,
     Snapshot,
+    Wait,
     price,
 )
 
@@ -158,6 +160,23 @@ def _owner(budget: Budget) -> str:
     return budget.user or budget.account
 
 
+def held(view: Snapshot) -> Mapping[JobId, Wait]:
+    """Waiting jobs that no machine is started for, since the budget of their user or account is used up. They are left
+    out of what policies see: machines started for others shall not be meant for them, and be made up for by more."""
+    shut = [purse for purse in view.purses if purse.used_up and purse.budget.personal and _everywhere(purse.budget)]
+    users = {purse.who: purse.why for purse in shut if purse.budget.user}
+    accounts = {purse.who: purse.why for purse in shut if purse.budget.account}
+    return {
+        job.id: Wait(job.id, why)
+        for job in (view.jobs if shut else ())
+        if job.pending and (why := users.get(job.user) or accounts.get(job.account))
+    }
+
+
+def _everywhere(budget: Budget) -> bool:
+    return budget.pool is None and budget.at_limit is not AtLimit.SPOT_ONLY
+
+
 # --- how it is told --------------------------------------------------------------------------------------------------
 
 
@@ -170,7 +189,7 @@ def title(purse: Purse) -> str:
 def reason(purse: Purse, view: Snapshot, most: Counter[str]) -> str:
     """Why nothing is started. In whole percents: it stands in comments, which shall not change at every look."""
     limit = purse.budget.limit
-    by = [f"{name} {100 * amount // limit} %" for name, amount in most.most_common(NAMED) if amount]
+    by = [f"{name} {100 * amount // limit} %" for name, amount in most.most_common(NAMED) if 100 * amount >= limit]
     spent = f"{100 * purse.spent // limit} % spent" + (f" ({', '.join(by)})" if by else "")
     begin = f"{title(purse)} ({purse.budget.text}) is used up: {spent}"
     if purse.gone:

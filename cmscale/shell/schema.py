@@ -299,10 +299,6 @@ class CostTable(Table):
     time_zone: Annotated[str, AfterValidator(_known_zone)] = ""
 
 
-def _none_or_duration(value: object) -> object:
-    return None if value == "" else duration(value)
-
-
 class BudgetTable(Table):
     per: Period
     limit: Annotated[float, Field(gt=0)]
@@ -311,7 +307,7 @@ class BudgetTable(Table):
     user: str = ""
     at_limit: AtLimit = AtLimit.STOP_STARTING
     warn_at: Annotated[float, Field(gt=0, le=1)] = 0.8
-    count_ahead: Annotated[Some | None, BeforeValidator(_none_or_duration)] = None
+    count_ahead: Annotated[Some | None, BeforeValidator(_none_if_empty)] = None
 
 
 class FileTable(Table):
