@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from cmscale import fit
 from cmscale.model import (
+    OFF_REASON,
     Job,
     Life,
     Machine,
@@ -140,6 +141,9 @@ def _parts(life: Life, scene: Scene, begin: int, end: int) -> Iterator[tuple[Spe
     if node.power is Power.STARTING:
         yield Spending.BOOT, life.owner, end - begin
         return
+    if (joined := _joined(node, begin, end)) > begin:
+        yield Spending.BOOT, life.owner, joined - begin
+        begin = joined
     there = shares(node, scene.jobs)
     moments = sorted({begin, end, *(each.since_ms for each in there if begin < each.since_ms < end)})
     for one, other in pairwise(moments):
@@ -148,6 +152,12 @@ def _parts(life: Life, scene: Scene, begin: int, end: int) -> Iterator[tuple[Spe
             yield Spending.IDLE, life.owner, other - one
         for share, ms in zip(at_work, divided(other - one, [each.cpus for each in at_work]), strict=True):
             yield Spending.JOB, share.payer, ms
+
+
+def _joined(node: Node, begin: int, end: int) -> int:
+    """Until when the machine booted, of one that is not handed to Slurm yet: until it was seen to have joined."""
+    held = node.drained_by_us and node.reason == OFF_REASON and node.idle_since is not None
+    return max(begin, min(_ms(node.idle_since), end)) if held else begin
 
 
 def divided(whole: int, weights: Sequence[int]) -> Iterator[int]:

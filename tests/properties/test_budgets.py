@@ -34,7 +34,7 @@ def billed_as_charged(on: Play) -> None:
         assert abs(billed - charged) <= machines_at_work * DOLLAR
 
 
-@examples(12)
+@examples(10)
 @given(worlds(budgets=2))
 def test_a_period_costs_no_more_than_its_limit_and_one_start(world: World) -> None:
     spent_within_limits(world)
