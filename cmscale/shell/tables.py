@@ -148,7 +148,7 @@ USES = Table(
     Column("user", String, primary_key=True),
     Column("account", String, primary_key=True),
     Column("job", String, primary_key=True),
-    Column("price", BigInteger, primary_key=True, autoincrement=False),
+    Column("price", BigInteger, primary_key=True),
     Column("ms", BigInteger, nullable=False),
 )
 

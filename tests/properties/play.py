@@ -53,7 +53,7 @@ from cmscale.shell.periods import Periods
 from cmscale.shell.policies import NoSettings
 from cmscale.shell.spending import Rules
 from cmscale.sim.clock import VirtualClock
-from cmscale.sim.cloud import Cloud, Flaw, Instance
+from cmscale.sim.cloud import Cloud, Flaw, Instance, Stretch
 from tests.properties.worlds import SMALL, STORY_TICKS, USER, Broken, Failing, Fault, Trouble, World
 from tests.shell.cluster import Cluster, Killed, shipped, stretch_ms
 
@@ -533,8 +533,7 @@ def overspent(play: Play) -> Iterator[str]:
             begin, end = periods.around(budget.per, at)
             carried = sum(_cost(play, pool, begin, end, carried=True) for pool in pools)
             charged = sum(_cost(play, pool, begin, min(end, now)) for pool in pools)
-            one_start = max(round((end - max(begin, BEGAN)) * 1000) * price(pool.price_hour) for pool in pools)
-            # A machine whose end nobody saw is counted until it is missed twice, and never less.
+            one_start = max(_cost_to(play, pool, begin, end) for pool in pools)
             if charged > max(carried, budget.limit + one_start):
                 yield f"{charged / DOLLAR} was spent in {budget.per.value} {begin:.0f} of {budget}, carried {carried}"
             at = end
@@ -544,9 +543,20 @@ def _capped(budget: Budget, pool: Pool) -> bool:
     return budget.at_limit is not AtLimit.SPOT_ONLY or pool.market != "spot"
 
 
+def _cost_to(play: Play, pool: Pool, begin: float, end: float) -> int:
+    """The most that a machine of the pool, of those started in a period, may have cost to its end."""
+    began = [each.began for each in _running(play, pool) if begin <= each.began < end]
+    return max((round((end - at) * 1000) * price(pool.price_hour) for at in began), default=0)
+
+
+def _running(play: Play, pool: Pool) -> list[Stretch]:
+    billed = play.cluster.clouds[pool.site].billed
+    return [each for each in billed if each.pool == pool.name and each.running]
+
+
 def _cost(play: Play, pool: Pool, begin: float, end: float, *, carried: bool = False) -> int:
     """What a pool's machines cost between; `carried`: those that run when it begins, if they run to its end."""
-    stretches = [each for each in play.cluster.clouds[pool.site].billed if each.pool == pool.name and each.running]
+    stretches = _running(play, pool)
     if carried:
         running = [each for each in stretches if each.began < begin and (each.ended is None or each.ended > begin)]
         return len(running) * round((end - begin) * 1000) * price(pool.price_hour)

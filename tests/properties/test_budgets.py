@@ -34,7 +34,7 @@ def billed_as_charged(on: Play) -> None:
         assert abs(billed - charged) <= machines_at_work * DOLLAR
 
 
-@examples(10)
+@examples(6)
 @given(worlds(budgets=2))
 def test_a_period_costs_no_more_than_its_limit_and_one_start(world: World) -> None:
     spent_within_limits(world)
@@ -42,7 +42,7 @@ def test_a_period_costs_no_more_than_its_limit_and_one_start(world: World) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@examples(15)
+@examples(12)
 @given(worlds(broken=True, deadly=True, budgets=3, jobs=15))
 def test_nor_where_policies_fail_and_the_daemon_is_killed_at_any_call(world: World) -> None:
     spent_within_limits(world)

@@ -203,6 +203,15 @@ _submissions = some.builds(
     held=some.sampled_from((*[False] * 9, True)),
 )
 
+_long = some.builds(
+    Submission,
+    at=some.integers(0, STORY_TICKS - 10),
+    count=some.sampled_from((1, 3, 6)),
+    run_s=some.sampled_from((4000.0, 1500.0, 100.0)),
+    exclusive=some.just(True),
+)
+"""Jobs that have machines run for long."""
+
 _faults = some.builds(
     Fault,
     what=some.sampled_from(Trouble),
@@ -264,7 +273,7 @@ _budgets = some.builds(
     Budget,
     name=some.uuids(version=4).map(str),
     per=some.sampled_from((Period.HOUR, Period.DAY)),
-    limit=some.sampled_from((0.02, 0.2, 1.0, 5.0)).map(lambda limit: round(limit * DOLLAR)),
+    limit=some.sampled_from((0.1, 0.5, 2.0, 10.0)).map(lambda limit: round(limit * DOLLAR)),
     pool=some.sampled_from((None, None, PoolName("p0"))),
     user=some.sampled_from(("", "", "", USER, EACH)),
     at_limit=some.sampled_from((AtLimit.STOP_STARTING, AtLimit.STOP_STARTING, AtLimit.DRAIN, AtLimit.SPOT_ONLY)),
@@ -277,7 +286,7 @@ def worlds(
     return some.builds(
         World,
         pools=_pools(),
-        jobs=some.lists(_submissions, min_size=2, max_size=jobs).map(tuple),
+        jobs=some.lists(_long | _submissions if budgets else _submissions, min_size=2, max_size=jobs).map(tuple),
         faults=some.lists(_faults, min_size=2, max_size=faults).map(tuple),
         home=some.sampled_from((0, 0, 1, 2)),
         lag_s=some.sampled_from((0.0, 0.0, 30.0)),

@@ -214,7 +214,7 @@ def test_a_spent_budget_starts_nothing_until_the_next_day_begins(tmp_path: Path)
     assert (
         "t4: closed (budget: money ($0.15 a day) is used up: 151 % spent (ada 151 %); it opens on tue 00:00)" in comment
     )
-    cluster.run_until(lambda: cluster.clock.now() % 86400 < 600, limit=2000, every_s=60)
+    cluster.run_until(lambda: cluster.clock.now() % 86400 < 1200, limit=2000, every_s=600)
     assert len(cluster.starts) == 1
     cluster.run_until(lambda: cluster.finished, every_s=10)
     kinds = [event.kind for event in cluster.journal.events(0)]
@@ -285,7 +285,7 @@ def test_with_drain_machines_go_as_they_get_free_and_no_job_is_ended(tmp_path: P
     cluster.slurm.submit(1, ask(), run_s=2000)
     cluster.slurm.submit(2, ask(), run_s=2000)
     cluster.run_until(lambda: bool(cluster.slurm.running))
-    look = cluster.tick(400, every_s=1)
+    look = cluster.tick(80, every_s=5)
     assert look.view.purses[0].gone
     assert "DRAIN" in cluster.slurm.records[NodeName("t4-1")].states
     assert list(cluster.slurm.running) == ["1"]
