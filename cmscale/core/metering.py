@@ -60,7 +60,9 @@ def begun(machine: Machine, pool: Pool, owner: Payer, at: float) -> Life:
 def goes_on(life: Life, machine: Machine) -> bool:
     """True if the machine is still in the stretch."""
     running = is_running(machine)
-    return running is life.running and not (running and machine.launched > life.launched + RESTARTED_S)
+    # What is in the bill was not before the launch: a later date by itself may be that of a clock that was set.
+    restarted = machine.launched > life.launched + RESTARTED_S and machine.launched >= life.until
+    return running is life.running and not (running and restarted)
 
 
 class Scene(NamedTuple):
