@@ -11,6 +11,7 @@ import pytest
 
 from cmscale.core.budgets import held, purses, start_cost, whose
 from cmscale.core.decide import decide
+from cmscale.core.telling import why_not
 from cmscale.model import (
     DOLLAR,
     AtLimit,
@@ -150,3 +151,26 @@ def test_with_drain_nothing_goes_before_the_money_is_gone() -> None:
         look = seen(budget(8, at_limit=AtLimit.DRAIN), nodes=[busy], costs=[cost(spent_so_far)])
         actions = decide(look, shipped(), Limits()).actions
         assert [action.verb for action in actions if action.node == "t4-1"] == [Verb.DRAIN] * drained
+
+
+def test_a_user_without_money_is_told_so_at_length_with_what_would_change_it() -> None:
+    look = seen(budget(8, user="*"), costs=[cost(8, user="ada")], jobs=[job(1, user="ada")])
+    told = why_not(look, decide(look, shipped(), Limits()), look.jobs[0])
+    assert told[2:] == [
+        (
+            "No machine is started for it now: budget money of user ada ($8 a day) is used up: 100 % spent (t4 100 %); "
+            "it opens on mon 23:46:40 (guard within_own_budget)."
+        ),
+        "Offer: 1 node of t4 at east, $0.5 an hour, ready in about 3 min: not now (guard within_own_budget).",
+        "What would change it: machines are given back, or the period ends; see cm-scale cost.",
+    ]
+
+
+def test_a_pool_without_money_is_told_so_at_length_with_what_would_change_it() -> None:
+    look = seen(budget(8), costs=[cost(8, user="ada")], jobs=[job(1)])
+    told = why_not(look, decide(look, shipped(), Limits()), look.jobs[0])
+    assert "closed (budget: money ($8 a day) is used up: 100 % spent (ada 100 %); it opens on mon 23:46:40)" in told[-2]
+    assert told[-1] == (
+        "What would change it: t4 is tried again in 10.0 h; or the limit of the budget is raised: [budgets] in the "
+        "configuration, cm-scale cost."
+    )
