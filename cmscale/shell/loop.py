@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from cmscale.core import consequences
 from cmscale.core.decide import Policy, decide
@@ -17,6 +18,7 @@ from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
 from cmscale.ports import Clock
 from cmscale.shell import logs
 from cmscale.shell.act import act, resume_operations
+from cmscale.shell.isolation import LeftOut, decided
 from cmscale.shell.observe import Memory, World, idle_changes, observe
 from cmscale.shell.timekeeping import move_along
 
@@ -50,6 +52,7 @@ class Daemon:
     tick_s: float = 1.0
     may_act: bool = False
     memory: Memory = field(default_factory=Memory)
+    left_out: LeftOut = field(default_factory=LeftOut)
     ticks: int = 0
     broken: str = ""
     """Why the last tick broke off; empty if it did not."""
@@ -83,7 +86,9 @@ def _tick(daemon: Daemon, name: str) -> Look:
     began = world.clock.steady()
     view = observe(world, name, daemon.memory, _doubt(daemon))
     observe_s = world.clock.steady() - began
-    plan = decide(view, daemon.policies, daemon.limits)
+    view, plan = decided(
+        view, partial(decide, policies=daemon.policies, limits=daemon.limits), daemon.left_out, world.clock.steady()
+    )
     if changes := idle_changes(view, world.journal.idle()):
         world.journal.put_idle(changes)
     world.journal.record(view, plan)
