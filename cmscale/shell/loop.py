@@ -105,7 +105,7 @@ def _tick(daemon: Daemon, name: str) -> Look:
 def _doubt(daemon: Daemon) -> str:
     """Why this tick had better do nothing: the clock jumped since the last one. What is known by its date follows."""
     world, memory = daemon.world, daemon.memory
-    jump = memory.time.look(world.clock)
+    jump = memory.time.look(world.clock, world.journal)
     if jump is None:
         return ""
     move_along(world.journal, jump, world.clock.now())

@@ -168,6 +168,17 @@ def test_a_job_gets_no_more_machines_than_it_may_although_the_clock_goes_back(cl
     assert look.view.creations[job].machines == 1
 
 
+def test_a_clock_that_was_set_back_while_no_daemon_ran_is_found_at_the_start(cluster: Cluster) -> None:
+    cluster.slurm.submit(1, ask(), run_s=10)
+    cluster.run_until(lambda: cluster.tick().view.nodes[NodeName("t4-1")].idle_since is not None)
+    cluster.daemon = cluster.start()
+    ours = Ours(cluster.clock, -HOUR_S)
+    cluster.daemon.world = replace(cluster.daemon.world, clock=ours)
+    look = cluster.tick()
+    assert "the clock jumped back by" in look.plan.idle_because
+    cluster.run_until(lambda: cluster.finished, limit=120)
+
+
 def test_a_clock_that_is_only_disciplined_is_believed(cluster: Cluster, ours: Ours) -> None:
     cluster.slurm.submit(1, ask(), run_s=20)
     while not cluster.finished:
