@@ -27,7 +27,8 @@ REST_PER_LOOK = 10.0
 one where a look takes 2 s is looked at every 20 s."""
 
 REST_PER_VAIN_LOOK = 1.0
-"""Whoever does not answer bears no load, and may be back the next moment with nodes to be parked at once."""
+"""Whoever does not answer bears no load, and may be back the next moment with nodes to be parked at once. The first
+look that is answered again spent its time waiting for that, so it tells nothing of the load either."""
 
 BROKEN_REST_S = 10.0
 
@@ -135,12 +136,15 @@ def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None
 
     What there is to do between two ticks is done after each, and again and again during a long rest.
     """
+    vain_before = False
     while True:
         rest_s = daemon.tick_s
         try:
             look = tick(daemon)
             told(look)
-            rest_s = max(rest_s, _rest_per_look(look) * look.observe_s)
+            vain = _is_vain(look)
+            rest_s = max(rest_s, look.observe_s * (REST_PER_VAIN_LOOK if vain or vain_before else REST_PER_LOOK))
+            vain_before = vain
         except Exception as error:  # one surprise must not end reconciliation for good; the journal has what was begun
             log.exception("this tick broke off; the next one starts from a fresh look")
             daemon.broken = f"the last tick broke off: {type(error).__name__}: {error}"
@@ -162,6 +166,5 @@ def _rest(clock: Clock, seconds: float, between: Callable[[], None]) -> bool:
     return False
 
 
-def _rest_per_look(look: Look) -> float:
-    vain = look.view.unseen or any(site.unseen for site in look.view.sites.values())
-    return REST_PER_VAIN_LOOK if vain else REST_PER_LOOK
+def _is_vain(look: Look) -> bool:
+    return bool(look.view.unseen or any(site.unseen for site in look.view.sites.values()))
