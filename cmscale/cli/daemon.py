@@ -14,7 +14,7 @@ import click
 from cmscale.cli import render
 from cmscale.cli.shared import EXIT_BAD_INPUT, clock, configured, fail, json_option, tell
 from cmscale.ports import Misconfigured, Unavailable
-from cmscale.shell import presence, wiring
+from cmscale.shell import admins, presence, wiring
 from cmscale.shell.config import Config
 from cmscale.shell.loop import Daemon, Look, run, tick
 from cmscale.shell.schema import Mode
@@ -46,7 +46,8 @@ def run_(config: Config, *, once: bool, only_observe: bool, verbose: bool, in_js
                 sys.exit(EXIT_BAD_INPUT)
         else:
             click.echo(_greeting(config, daemon), err=True)
-            run(daemon, told)
+            with admins.listening(config, journal, system_clock):
+                run(daemon, told)
 
 
 def _log(*, verbose: bool) -> None:

@@ -32,11 +32,25 @@ config_option = click.option(
 json_option = click.option("--json", "in_json", is_flag=True, help="Print one JSON object instead of lines.")
 
 
-def duration_option(name: str, into: str, *, default: str | None, help: str) -> Callable[[F], F]:  # noqa: A002 - click's
+def duration_option(
+    name: str,
+    into: str,
+    *,
+    default: str | None,
+    help: str,  # noqa: A002 - click's
+    required: bool = False,
+) -> Callable[[F], F]:
     """An option that takes a time such as "30m", as the configuration writes it; the command is given seconds."""
     shown = default is not None
     return click.option(
-        name, into, default=default, show_default=shown, metavar="DURATION", callback=_seconds, help=help
+        name,
+        into,
+        default=default,
+        show_default=shown,
+        required=required,
+        metavar="DURATION",
+        callback=_seconds,
+        help=help,
     )
 
 

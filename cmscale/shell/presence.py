@@ -5,13 +5,15 @@ One daemon at a time holds the state directory; the kernel lets go of its lock w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from pathlib import Path
+from typing import IO, Any
 
 from cmscale.ports import Misconfigured
 from cmscale.shell.config import Config
@@ -26,7 +28,7 @@ def only_daemon(config: Config) -> Iterator[None]:
     path = config.state_dir / "daemon.lock"
     try:
         config.state_dir.mkdir(parents=True, exist_ok=True)
-        lock = path.open("a+", encoding="utf-8")
+        lock = _opened(path, "a+")
     except OSError as error:
         raise Misconfigured(_unwritable(config, error.strerror)) from None
     with lock:
@@ -40,7 +42,18 @@ def only_daemon(config: Config) -> Iterator[None]:
         yield
 
 
-def _locked(lock: TextIO) -> bool:
+def _opened(path: Path, how: str) -> IO[str]:
+    """A file of ours, which is never a link: in a folder that others may write, one could lead anywhere."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, f"{path.name} is a symbolic link")
+    return open(path, how, encoding="utf-8", opener=_following_no_link)
+
+
+def _following_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def _locked(lock: IO[str]) -> bool:
     """True if the lock is ours. A `status` from beside holds it for an instant, so one refusal is not the answer."""
     for pause_s in (0.05, 0.1, 0.2, 0.0):
         try:
@@ -67,7 +80,7 @@ def _unwritable(config: Config, why: str | None) -> str:
 def running_daemon(config: Config) -> int | None:
     """The process id of the daemon that holds the state directory, if one does."""
     try:
-        with (config.state_dir / "daemon.lock").open(encoding="utf-8") as lock:
+        with _opened(config.state_dir / "daemon.lock", "r") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
@@ -87,13 +100,16 @@ def note_tick(config: Config, look: Look, *, may_act: bool) -> None:
         "tick": look.view.tick,
     }
     draft = config.state_dir / "last-tick.new"
-    draft.write_text(json.dumps(told), encoding="utf-8")
+    draft.unlink(missing_ok=True)
+    with _opened(draft, "x") as file:
+        json.dump(told, file)
     draft.replace(config.state_dir / "last-tick.json")
 
 
 def last_tick(config: Config) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = json.loads((config.state_dir / "last-tick.json").read_text(encoding="utf-8"))
+        with _opened(config.state_dir / "last-tick.json", "r") as file:
+            told: dict[str, Any] = json.load(file)
     except (OSError, ValueError):
         return {}
     return told

@@ -114,6 +114,7 @@ class ClusterTable(Table):
         "leave_reclaimed",
         "harvest",
         "quarantine",
+        "drain_sites",
         "serve_queue",
         "keep_warm",
         "start_helpers",
@@ -121,6 +122,7 @@ class ClusterTable(Table):
         "release_idle",
     )
     policy_dir: OptionalPath = None
+    admins: str = ""
 
 
 class SlurmSettings(Table):

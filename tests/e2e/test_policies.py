@@ -174,8 +174,8 @@ def test_a_pause_stops_starts_and_the_end_of_it_lets_the_waiting_job_have_its_ma
     place.say("resume")
     soon(lambda: runs(lab, number))
     told = place.say("events", "--since", "5m")
-    assert " paused: paused by " in told
-    assert " resumed: resumed by " in told
+    assert ": pause for 10m: the switch is moved" in told
+    assert ": clear pause (by " in told
 
 
 def test_what_was_decided_can_be_replayed_with_another_policy_and_told_by_tick(place: Place, tmp_path: Path) -> None:
