@@ -14,7 +14,7 @@ import click
 
 from cmscale.adapters.slurm.hostlist import fold
 from cmscale.cli import render
-from cmscale.cli.shared import F, configured, date, duration_option, json_option
+from cmscale.cli.shared import F, configured, date, json_option, required_duration
 from cmscale.shell import admins, overrides, wiring
 from cmscale.shell.config import Config
 from cmscale.shell.overrides import Do, Done, Hold, Kind, Word, together
@@ -51,7 +51,7 @@ def _dated(example: str) -> Callable[[F], F]:
     """The options that each override has: when it ends, and why it is."""
 
     def with_options(command: F) -> F:
-        for_s = duration_option("--for", "for_s", default=None, required=True, help=f'How long, such as "{example}".')
+        for_s = required_duration("--for", "for_s", help=f'How long, such as "{example}".')
         why = click.option("--why", required=True, metavar="TEXT", help="The reason, for those who meet it later.")
         return for_s(why(command))
 
@@ -96,7 +96,8 @@ def drain_site(config: Config, *, site: str, for_s: float, why: str, in_json: bo
     (drain,) = done.put
     click.echo(f"{site}: drained until {date(drain.until)} ({drain.why}). To end it earlier: cm-scale clear {site}")
     if DRAINING not in config.policies:
-        click.echo(f"Only starts stop: policy {DRAINING}, which gives machines back, is not among cluster.policies.")
+        lacking = f"policy {DRAINING}, which gives machines back, is not among cluster.policies in {config.path}"
+        click.echo(f"Only starts stop: {lacking}.")
 
 
 @click.command(short_help="End keeps, drains, rests and closures before their time.")

@@ -350,11 +350,9 @@ def _circumstances(view: Snapshot, node: Node, goal: Goal | None) -> list[str]:
         notice and f"The cloud takes its machine back in {span(max(notice.deadline - view.now, 0))}: {notice.why}.",
         fact
         and f"Its name rests for another {span(fact.until - view.now)}, so nothing is started under it: {fact.why}.",
-        keep
-        and f"It is kept for another {span(keep.until - view.now)}, by {keep.by}, so it is neither drained nor given "
-        f"back: {keep.why}.",
+        keep and f"It is kept for another {span(keep.until - view.now)} by {keep.by}: {keep.why}.",
         drained
-        and f"{node.site} is drained for another {span(drained.until - view.now)}, by {drained.by}: {drained.why}.",
+        and f"{node.site} is drained for another {span(drained.until - view.now)} by {drained.by}: {drained.why}.",
         node.resting and f"It may not serve Slurm now: {node.resting}.",
         node.reserved and f"It is in the reservation {node.reserved}.",
         node.until is not None and not notice and f"Jobs there must end within {span(max(node.until - view.now, 0))}.",
