@@ -22,6 +22,8 @@ class Market:
         machines = [node.pool for node in view.nodes.values() if node.pool and node.power is not Power.GONE]
         self.spot_machines = sum(1 for name in machines if name in self.spot)
         self.machines = len(machines)
+        self.at_share = False
+        """True if jobs of the last group were left without machines for the share."""
 
     def wish(self, job: Job) -> bool:
         """True if spot machines may be started for the job."""
@@ -42,16 +44,19 @@ class Market:
 
     def placements(self, room: Room, group: Group, count: int) -> Iterator[Placement]:
         """The group's jobs on nodes that are there or new, within the share that spot machines may have."""
+        self.at_share = False
         wish = self.wish(group.jobs[0])
         if wish and self.spot and self.share < 1:
             return self._within_share(room, group, count)
         return room.place(group.ask, count, frozenset() if wish else self.spot)
 
     def _within_share(self, room: Room, group: Group, count: int) -> Iterator[Placement]:
+        nodes = group.ask.nodes
         while count > 0:
-            below = self.spot_machines + 1 <= self.share * (self.machines + 1)
+            below = self.spot_machines + nodes <= self.share * (self.machines + nodes)
             placement = next(room.place(group.ask, count, frozenset() if below else self.spot), None)
             if placement is None:
+                self.at_share = not below
                 return
             self.machines += len(placement.new)
             self.spot_machines += sum(1 for node in placement.new if node.pool in self.spot)
@@ -61,5 +66,8 @@ class Market:
     def barred_waits(self, tasks: Tasks) -> Iterator[Wait]:
         """Why jobs that were not served get nothing of some pools."""
         for job in tasks.jobs[tasks.at :] if self.spot else ():
-            if not self.wish(job):
-                yield Wait(job.id, f"no spot machines are started for it: {self._against(job)}", self.spot)
+            why = self._against(job)
+            if not why and self.at_share:
+                why = f"{self.share:.0%} of all machines at most may be spot machines, and none on demand is to be had"
+            if why:
+                yield Wait(job.id, f"no spot machines are started for it: {why}", self.spot)
