@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from shlex import quote
 
 import click
 
@@ -75,7 +76,8 @@ def keep(config: Config, *, nodes: tuple[str, ...], for_s: float, why: str, in_j
         click.echo(render.as_json({"overrides": done.put}))
         return
     first, names = done.put[0], fold(nodes)
-    click.echo(f"{names}: kept until {date(first.until)} ({first.why}). To end it earlier: cm-scale clear {names}")
+    how = f"cm-scale clear {quote(names)}"
+    click.echo(f"{names}: kept until {date(first.until)} ({first.why}). To end it earlier: {how}")
     click.echo("A keep starts nothing: what is off stays off until a job needs it.")
 
 
@@ -131,7 +133,7 @@ def clear(
         for line in _lines(done.cleared):
             click.echo(f"Cleared: {line}")
         if not done.cleared:
-            click.echo("Nothing of this kind stands. What can be cleared: cm-scale clear --list")
+            click.echo("There is nothing of it to clear. What can be cleared: cm-scale clear --list")
 
 
 def _lines(cleared: Iterable[Hold]) -> list[str]:

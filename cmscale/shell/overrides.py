@@ -184,6 +184,8 @@ def _problems(word: Word, config: Config) -> Iterator[str]:
     elif word.do is Do.DRAIN_SITE:
         yield from _not_among(word.names, config.sites, "there is no site")
         yield from () if len(word.names) == 1 else ("expected the name of one site",)
+    elif word.names:
+        yield "a pause is of everything; expected no name"
 
 
 def _unknown(names: Iterable[str], config: Config, holding: Collection[str]) -> Iterator[str]:
@@ -195,11 +197,12 @@ def _unknown(names: Iterable[str], config: Config, holding: Collection[str]) -> 
 
 NAMED = 5
 LONGEST_LIST = 300
+LONGEST_NAME = 64
 
 
 def _not_among(names: Iterable[str], known: Collection[str], there_is_none: str) -> Iterator[str]:
     every = frozenset(known)
-    unknown = [name for name in names if name not in every]
+    unknown = [name[:LONGEST_NAME] for name in names if name not in every]
     for name in unknown[:NAMED]:
         close = nearest(name, every)
         yield f'{there_is_none} "{name}"; {close if len(close) < LONGEST_LIST else "see: cm-scale nodes --all"}'

@@ -78,7 +78,7 @@ DRAIN = ("drain-site", "east", "--for", "1d", "--why", "the link is repaired")
 def test_a_keep_says_until_when_how_it_ends_earlier_and_that_it_starts_nothing(say: Say, path: Path) -> None:
     first, second = say(*KEEP).out.splitlines()
     assert first.startswith("t4-[1-3]: kept until 2")
-    assert first.endswith(" (the driver is debugged). To end it earlier: cm-scale clear t4-[1-3]")
+    assert first.endswith(" (the driver is debugged). To end it earlier: cm-scale clear 't4-[1-3]'")
     assert second == "A keep starts nothing: what is off stays off until a job needs it."
     assert [(fact.kind, fact.subject, fact.until - fact.at, fact.by) for fact in facts(path)] == [
         (FactKind.KEEP, f"t4-{number}", 7200, "root") for number in (1, 2, 3)
@@ -219,7 +219,10 @@ def test_a_site_serves_again_when_it_is_cleared_and_a_pause_ends_when_it_is(
 
 def test_nothing_to_clear_is_told_and_no_error(say: Say, path: Path) -> None:
     said = say("clear", "t4-1")
-    assert (said.status, said.out) == (0, "Nothing of this kind stands. What can be cleared: cm-scale clear --list\n")
+    assert (said.status, said.out) == (
+        0,
+        "There is nothing of it to clear. What can be cleared: cm-scale clear --list\n",
+    )
     assert events(path) == []
 
 

@@ -112,9 +112,8 @@ def test_the_daemon_hears_those_who_may_overrule_it_for_as_long_as_it_runs(cm_sc
         assert wait_until(door.exists, 20)
         assert wait_until(lambda: bool(door.stat().st_mode & 0o002), 5)
         assert admins.ask(config, Word(Do.KEEP, ("t4-1",), 600.0, "the driver is debugged")).put
-        assert [each["subject"] for each in json.loads(cm_scale("status", "--json", "-c", path).out)["overrides"]] == [
-            "t4-1"
-        ]
+        (told,) = json.loads(cm_scale("status", "--json", "-c", path).out)["overrides"]
+        assert (set(told), told["subject"]) == (documented_keys("status", "overrides"), "t4-1")
         assert "kept     t4-1 for another 10 min by root: the driver is debugged" in cm_scale("status", "-c", path).out
         assert "It is kept for another 10 min by root" in cm_scale("explain", "node", "t4-1", "-c", path).out
         process.send_signal(signal.SIGTERM)

@@ -111,6 +111,7 @@ def test_a_reason_of_several_lines_becomes_one(place: Place) -> None:
     assert [fact.why for fact in place.facts] == ["the switch is moved [31m"]
 
 
+REST = "t4-5, t4-6, t4-7, t4-8, w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8"
 NO_END = "expected an end after 365d at most"
 
 
@@ -121,6 +122,8 @@ NO_END = "expected an end after 365d at most"
         (Do.KEEP, (), {}, "expected the names of nodes to keep"),
         (Do.DRAIN_SITE, ("eats",), {}, 'there is no site "eats"; did you mean "east"?'),
         (Do.DRAIN_SITE, (EAST, WEST), {}, "expected the name of one site"),
+        (Do.PAUSE, ("t4-1",), {}, "a pause is of everything; expected no name"),
+        (Do.KEEP, ("x" * 5000,), {}, f'no pool has a node "{"x" * 64}"; valid: t4-1, t4-2, t4-3, t4-4, {REST}'),
         (Do.PAUSE, (), {"why": " \n"}, "expected a reason of 1 to 1000 letters (--why), for those who meet this later"),
         (Do.PAUSE, (), {"for_s": 0.0}, f"{NO_END}, got 0 s; what shall last is a setting"),
         (Do.PAUSE, (), {"for_s": math.inf}, f"{NO_END}, got inf s; what shall last is a setting"),

@@ -43,9 +43,9 @@ def test_a_daemon_that_holds_the_lock_is_known_by_its_process(config: Config) ->
 
 def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_stays(config: Config, precious: Path) -> None:
     (config.state_dir / "daemon.lock").symlink_to(precious)
-    with pytest.raises(Misconfigured, match=r"can't be written \(daemon.lock is a symbolic link\)"):
-        with presence.only_daemon(config):
-            raise AssertionError("it was taken for a lock")
+    refused = pytest.raises(Misconfigured, match=r"can't be written \(daemon.lock is a symbolic link\)")
+    with refused, presence.only_daemon(config):
+        raise AssertionError("it was taken for a lock")
     assert precious.read_text() == "4711"
     assert presence.running_daemon(config) is None
 
