@@ -120,7 +120,7 @@ def ask(config: Config, word: Word) -> Done:
             f"no daemon is running that could do this for members of {config.admins}; only {allowed} may without it"
         ) from None
     except (OSError, ValidationError) as error:
-        why = getattr(error, "strerror", None) or "its answer was cut short"
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else "its answer was cut short"
         raise Unavailable(
             f"{config.state_dir / SOCKET}: the daemon could not be asked ({why}); what is so: cm-scale clear --list"
         ) from None
