@@ -15,7 +15,7 @@ import click
 from cmscale.cli import render
 from cmscale.cli.shared import EXIT_BAD_INPUT, clock, configured, fail, json_option
 from cmscale.ports import Misconfigured, Unavailable
-from cmscale.shell import logs, presence, systemd, wiring
+from cmscale.shell import admins, logs, presence, systemd, wiring
 from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config
 from cmscale.shell.logs import LogFormat
@@ -65,7 +65,8 @@ def run_(
         else:
             log.log(logs.NOTICE, "%s", _greeting(config, daemon))
             systemd.ready(_doing(daemon))
-            run(daemon, told, partial(_between, configured, told, system_clock))
+            with admins.listening(config, journal, system_clock):
+                run(daemon, told, partial(_between, configured, told, system_clock))
             systemd.stopping()
 
 

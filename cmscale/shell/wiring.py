@@ -225,6 +225,8 @@ def _has_journal(config: Config) -> bool:
 def journal_if_any(config: Config) -> Iterator[SqlJournal]:
     """For a look from beside: the daemon's journal if there is one, an empty one in memory if not."""
     path = _journal_path(config) if _has_journal(config) else None
+    if path and not os.access(path, os.R_OK):
+        raise Misconfigured(f"{path}: the journal is not for this user to read; type this as root or as its owner")
     book = SqlJournal(path, read_only=path is not None)
     try:
         yield book
