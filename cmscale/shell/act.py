@@ -41,13 +41,16 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Provider, Unavailable
-from cmscale.shell.observe import Memory, World
+from cmscale.shell.observe import SETTLING_S, Memory, World
 from cmscale.shell.scripts import Call, Kind, run_script
 
 log = logging.getLogger(__name__)
 
 REPEATED_FOR_S = 600.0
 """How long an unfinished operation is made again; later its machines are looked up by tag. Tokens outlive this."""
+
+FOUND_BY_S = REPEATED_FOR_S + SETTLING_S
+"""By when the machines of the last call that may have taken effect are found by their tag, if it has made any."""
 
 CALLS_AT_ONCE = 16
 
@@ -198,7 +201,7 @@ def _perform(operation: Operation, world: World) -> None:
     if complaints and operation.verb is Verb.START:
         outcomes = _not_started(operation, complaints)
     else:
-        outcomes = _call(operation, provider, too_old=now - operation.began > REPEATED_FOR_S)
+        outcomes = _call(operation, provider, now - operation.began)
     for node, outcome in outcomes.items():
         level = logging.INFO if outcome.ok else logging.WARNING
         log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
@@ -211,10 +214,10 @@ def _perform(operation: Operation, world: World) -> None:
         world.journal.finish(operation.id, outcomes, world.clock.now())
 
 
-def _call(operation: Operation, provider: Provider, *, too_old: bool) -> Mapping[NodeName, Outcome]:
+def _call(operation: Operation, provider: Provider, age_s: float) -> Mapping[NodeName, Outcome]:
     try:
         if operation.verb is Verb.START:
-            return _made_by(operation, provider) if too_old else provider.start(operation)
+            return _made_by(operation, provider, age_s) if age_s > REPEATED_FOR_S else provider.start(operation)
         remove = provider.delete if operation.verb is Verb.DELETE else provider.stop
         by_machine = remove(operation.machines, hard=operation.hard)
         return {node: by_machine[machine] for node, machine in zip(operation.nodes, operation.machines, strict=True)}
@@ -248,15 +251,16 @@ def _not_started(operation: Operation, complaints: Mapping[NodeName, str]) -> Ma
     return {node: Outcome(Result.PROLOG, complaints.get(node, first)) for node in operation.nodes}
 
 
-def _made_by(operation: Operation, provider: Provider) -> Mapping[NodeName, Outcome]:
+def _made_by(operation: Operation, provider: Provider, age_s: float) -> Mapping[NodeName, Outcome]:
     """What an operation of long ago came to, found by its tag or, where machines were to be powered on, by their id."""
     made = {
         machine.node: machine.id
         for machine in provider.list()
         if machine.op == operation.id or (machine.id in operation.machines and machine.state in _POWERED)
     }
+    missing = Outcome(Result.GONE if age_s > FOUND_BY_S else Result.TRANSIENT, "not found")
     return {
-        node: Outcome(Result.OK, "found by its tag", made[node]) if node in made else Outcome(Result.GONE, "not found")
+        node: Outcome(Result.OK, "found by its tag", made[node]) if node in made else missing
         for node in operation.nodes
     }
 
