@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +47,8 @@ class Fuse:
 
     left: int = 0
     after: str = ""
+    one_at_a_time: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """Entered around each call; for calls side by side that must not overlap."""
 
     def burn(self) -> None:
         self.left -= 1
@@ -76,9 +79,10 @@ class Deadly:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             called = Called(name, args, kwargs)
-            self.fuse.before(called)
-            answer = value(*args, **kwargs)
-            self.fuse.took_effect(called, answer)
+            with self.fuse.one_at_a_time:
+                self.fuse.before(called)
+                answer = value(*args, **kwargs)
+                self.fuse.took_effect(called, answer)
             return answer
 
         return call

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -57,6 +58,8 @@ class Boundary:
     """before, after"""
     call: str
     what: str
+    about: str
+    """What tells it from others of its kind in the tick."""
     tick: int
     beside: bool
     """Other calls may be in flight."""
@@ -93,7 +96,9 @@ class Watch(Fuse):
     tick: int = 0
     passed: list[Boundary] = field(default_factory=list)
     """In this tick."""
-    break_at: int | None = None
+    break_at: Boundary | None = None
+    one_at_a_time: AbstractContextManager[object] = field(default_factory=threading.Lock)
+    """A copy is of one moment, although calls are made side by side."""
     results: set[Result] = field(default_factory=set)
     """How calls have ended, of all ticks."""
     verbs: dict[OpId, Verb] = field(default_factory=dict)
@@ -110,10 +115,11 @@ class Watch(Fuse):
         what = self._what(call)
         if call.name in LOOKS or what is None:
             return
-        beside = threading.current_thread() is not threading.main_thread()
-        boundary = Boundary(when, call.name, what, self.tick, beside)
+        in_a_thread = threading.current_thread() is not threading.main_thread()
+        beside = in_a_thread or any(each.call == "begin" for each in self.passed)
+        boundary = Boundary(when, call.name, what, repr(call.args), self.tick, beside)
         self.passed.append(boundary)
-        if self.break_at == len(self.passed) - 1:
+        if self.break_at == boundary:
             raise Killed
         self.told(boundary)
 
@@ -283,11 +289,9 @@ class Stage:
         if not any(boundary.call in {"start", "stop", "delete"} for boundary in passed):
             return
         end = self.copy()
-        for number, boundary in enumerate(passed):
-            if not boundary.beside:
-                continue
+        for boundary in (each for each in passed if each.beside):
             self.restore(begin)
-            self.watch.break_at = number
+            self.watch.break_at = boundary
             try:
                 self.tick(copying=False)
             except Killed:

@@ -12,7 +12,6 @@ import pytest
 
 from cmscale import ports
 from cmscale.model import Result, Verb
-from cmscale.shell import act
 from tests.shell.deaths import (
     LOOKS_OF_JOURNAL,
     LOOKS_OF_PROVIDER,
@@ -27,18 +26,10 @@ NOBODYS = {Verb.ASSIGN, Verb.STAGE}
 """Verbs that nothing carries out yet."""
 
 
-@pytest.fixture(autouse=True)
-def one_call_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a scene passes the same places in the same order each time it is played."""
-    monkeypatch.setattr(act, "CALLS_AT_ONCE", 1)
-
-
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> list[Stage]:
     """Every scene, with nobody killed."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(act, "CALLS_AT_ONCE", 1)
-        return [undisturbed(scene, tmp_path_factory.mktemp("scene")) for scene in SCENES]
+    return [undisturbed(scene, tmp_path_factory.mktemp("scene")) for scene in SCENES]
 
 
 def calls(port: type) -> set[str]:
