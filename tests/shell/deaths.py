@@ -41,6 +41,8 @@ LOOKS_OF_JOURNAL = {
     *("under_way", "fresh", "creations", "launches", "jobs_of", "used_s"),
     *("idle", "closed", "facts", "usual", "events", "evidence", "snapshots"),
 }
+OF_A_PERSON = {"override"}
+"""One transaction, made by a command and not by a tick."""
 LOOKS = LOOKS_OF_PROVIDER | LOOKS_OF_SCHEDULER | LOOKS_OF_JOURNAL
 """The calls of ports that change nothing: to die beside one is to die beside the change before it."""
 

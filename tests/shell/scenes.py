@@ -67,6 +67,10 @@ def running(cluster: Cluster) -> bool:
     return bool(cluster.slurm.running)
 
 
+def starting(cluster: Cluster) -> bool:
+    return bool(cluster.starts)
+
+
 def served(number: int) -> Callable[[Cluster], bool]:
     return lambda cluster: len(cluster.slurm.done) >= number
 
@@ -219,5 +223,9 @@ SCENES = (
             Happening(lambda cluster: cluster.slurm.queue[JobId("2")].ask.constraint.text == "", let_begin),
         ),
         (pool("t4", 2), pool("west", 1, site=WEST, price_hour=0.1)),
+    ),
+    Scene(
+        "the clock is set ahead while a machine boots",
+        (*first(submit(1)), Happening(starting, lambda cluster: cluster.clock.set_by(3600.0))),
     ),
 )
