@@ -25,6 +25,7 @@ from pydantic import (
 
 from cmscale import hours
 from cmscale.model import HOME, AtLimit, NodeName, NodeOrder, Period, SiteKind, Window
+from cmscale.shell.logs import LogFormat
 from cmscale.shell.values import duration, hostlist, names_if_any, nearest, shown, unique
 
 # --- what a single value may be --------------------------------------------------------------------------------------
@@ -115,6 +116,7 @@ class ClusterTable(Table):
         "leave_reclaimed",
         "harvest",
         "quarantine",
+        "drain_sites",
         "respect_budgets",
         "serve_queue",
         "keep_warm",
@@ -123,6 +125,7 @@ class ClusterTable(Table):
         "release_idle",
     )
     policy_dir: OptionalPath = None
+    admins: str = ""
 
 
 class SlurmSettings(Table):
@@ -143,6 +146,11 @@ class LimitsTable(Table):
     search_rest: Duration = 900.0
     quarantine: Duration = 600.0
     tick: Some = 1.0
+    answer: Some = 10.0
+
+
+class LogTable(Table):
+    format: LogFormat = LogFormat.TEXT
 
 
 def _startable(kind: SiteKind) -> SiteKind:
@@ -314,6 +322,7 @@ class FileTable(Table):
     cluster: ClusterTable
     slurm: SlurmSettings = SlurmSettings()
     limits: LimitsTable = LimitsTable()
+    log: LogTable = LogTable()
     policy: dict[PolicyName, dict[str, Any]] = Field(default_factory=dict)
     sites: dict[Annotated[Name, AfterValidator(_not_home)], SiteTable] = Field(default_factory=dict)
     pools: dict[Name, PoolTable] = Field(default_factory=dict)

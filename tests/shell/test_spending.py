@@ -132,7 +132,7 @@ def test_a_clock_that_is_set_is_not_billed_as_time_that_ran(tmp_path: Path, by_s
     cluster.run_until(lambda: bool(cluster.slurm.running))
     cluster.tick(40)
     before_ms = sum(bill(cluster).values())
-    cluster.clock.at += by_s
+    cluster.clock.set_by(by_s)
     cluster.tick(60)
     assert 0 < sum(bill(cluster).values()) - before_ms <= 100_000
 
