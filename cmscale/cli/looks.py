@@ -14,6 +14,7 @@ from cmscale.cli import render
 from cmscale.cli.shared import configured, fail, json_option
 from cmscale.core.decide import decide
 from cmscale.model import Plan, Snapshot
+from cmscale.ports import Backend
 from cmscale.shell import presence, wiring
 from cmscale.shell.config import Config
 from cmscale.shell.observe import Memory, observe
@@ -22,10 +23,15 @@ from cmscale.shell.schema import Mode
 
 def look(config: Config) -> tuple[Snapshot, Plan]:
     """One observe and decide with the daemon's journal, leaving no trace."""
+    view, decided, _ = _look(config)
+    return view, decided
+
+
+def _look(config: Config) -> tuple[Snapshot, Plan, Backend]:
     with wiring.journal_if_any(config) as journal:
         daemon = wiring.daemon(config, journal, wiring.SystemClock(), may_act=False)
         view = observe(daemon.world, daemon.name, Memory())
-        return view, decide(view, daemon.policies, daemon.limits)
+        return view, decide(view, daemon.policies, daemon.limits), daemon.world.scheduler.backend()
 
 
 def end_if_unseen(view: Snapshot) -> None:
@@ -60,8 +66,8 @@ def plan(config: Config, *, in_json: bool) -> None:
 @configured
 def status(config: Config, *, in_json: bool) -> None:
     """Show the daemon, the sites, the pools and the queue in a few lines."""
-    view, decided = look(config)
-    told = render.status_json(view, decided, _daemon(config, view.now))
+    view, decided, backend = _look(config)
+    told = render.status_json(view, decided, _daemon(config, view.now), backend)
     if in_json:
         click.echo(render.as_json(told))
     else:
