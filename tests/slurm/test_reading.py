@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from cmscale.adapters.slurm.commands import SlurmCommands
+from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
 from cmscale.model import Help, JobId, NodeName, Pool, PoolName, Result, Shape
 from cmscale.ports import Misconfigured, Unavailable
+from tests import ways
 from tests.slurm.conftest import POOL, Cluster
 
 
@@ -107,8 +109,8 @@ def test_problems_are_found_in_a_real_configuration(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_slurmctld_that_is_gone_is_unavailable_within_the_time_limit(cluster: Cluster) -> None:
+    slurm = ways.scheduler(cluster.way, cluster.conf, time_limit_s=3)
     cluster.lab.stop_slurmctld()
-    slurm = SlurmCommands(cluster.conf, time_limit_s=3)
     began = time.monotonic()
     with pytest.raises(Unavailable) as caught:
         slurm.jobs()
@@ -122,4 +124,4 @@ def test_a_wrong_slurm_conf_is_named(cluster: Cluster, tmp_path: Path) -> None:
     wrong = tmp_path / "slurm.conf"
     wrong.write_text(cluster.conf.read_text() + "Bogus=1\n")
     with pytest.raises(Misconfigured, match="Parsing error at unrecognized key: Bogus"):
-        SlurmCommands(wrong).nodes()
+        (SlurmCommands(wrong) if cluster.way == ways.COMMANDS else SlurmByPyslurm(wrong)).nodes()

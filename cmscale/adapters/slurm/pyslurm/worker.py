@@ -28,7 +28,7 @@ from typing import Any, TextIO
 NOT_UTF8 = "\ufffd"
 """In the place of a person's words that are no UTF-8 text: PySlurm raises for them."""
 
-GRACE_S = 5
+GRACE_S = 1
 """How long we outlive our limit, should whoever asked not end us: a call holds the GIL, but not the kernel's alarm."""
 
 Field = tuple[tuple[str, ...], Callable[..., str]]
