@@ -58,6 +58,44 @@ def test_every_kind_of_job_is_read(cluster: Cluster) -> None:
     ]
 
 
+@pytest.mark.parametrize("cluster", [ways.PYSLURM], indirect=True)
+def test_by_either_way_the_same_jobs_and_nodes_are_read(cluster: Cluster) -> None:
+    cluster.slurm.drain(POOL.nodes, "cm-scale: off", off=True)
+    for options in (
+        "-p cloud --gpus=3",
+        "-p cloud -N2 --gpus-per-node=t4:1",
+        "-p cloud,batch --gres=gpu:1",
+        "-p cloud -a 0-100%7",
+        "-a 0-3",
+        "-p cloud -H -a 0-10:2",
+        "-p cloud -N3 -n6 -c2 --ntasks-per-node=2",
+        "-p cloud --mem=2G -N2 -n4",
+        "-p cloud --mem-per-cpu=2G -n4",
+        "-p cloud --mem=0 --exclusive -t 90",
+        "-p cloud -C aws-us-east-1&gpu --deadline=now+7200 -t 1-2:03:04",
+        "-p cloud --begin=now+3600",
+        "-p cloud -L matlab:2 -x t4-1",
+        "-p cloud -w t4-2 --comment None",
+        "-p cloud --gpus=2 --cpus-per-gpu=2 --mem-per-gpu=3G",
+        "-p cloud --gpus-per-task=1 -n2 --no-requeue",
+        "-p cloud --gpus-per-socket=1 --sockets-per-node=1",
+        "-p cloud -s --exclusive=user",
+        "-n2 : -n1",
+    ):
+        cluster.submit(*options.split())
+    commands = ways.scheduler(ways.COMMANDS, cluster.conf)
+
+    def same() -> bool:
+        # A job that starts between the two looks differs.
+        return {job.id: job for job in cluster.slurm.jobs().items} == {job.id: job for job in commands.jobs().items}
+
+    cluster.wait(same)
+    assert len(commands.jobs().items) > 20
+    assert {node.name: node for node in cluster.slurm.nodes().items} == {
+        node.name: node for node in commands.nodes().items
+    }
+
+
 def test_hostile_text_breaks_and_forges_nothing(cluster: Cluster) -> None:
     evil = "x\x1fy\x1e\n99\x1f(null)\x1f\x1e\n\x1b[2J %k \\ 'ü"
     number = cluster.submit("-H", "-J", f"name {evil}", "--comment", evil)

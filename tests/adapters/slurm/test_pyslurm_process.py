@@ -47,6 +47,8 @@ def test_what_slurmctld_refuses_is_told_in_its_words_and_ends_the_process(start:
     with pytest.raises(Unavailable, match=sentence):
         process.ask("jobs")
     assert ended(process)
+    with pytest.raises(Unavailable, match="ended by an error that it gave another call"):
+        process.ask("jobs")
 
 
 def test_a_call_that_overruns_is_ended_with_its_process(start: Start) -> None:

@@ -64,6 +64,8 @@ class PyslurmProcess:
     def ask(self, what: str) -> dict[str, Any]:
         """The answer. An error is the last thing that this process says."""
         with self._one_at_a_time:
+            if not self._end.alive:
+                raise Unavailable("PySlurm's process was ended by an error that it gave another call")
             try:
                 return self._understood(self._answer(what))
             except BaseException:
