@@ -42,26 +42,22 @@ class Market:
             return ""
         return f"its time limit is above {self.limit_s / 3600:g} h and its comment does not say spot"
 
-    def placements(self, room: Room, group: Group, count: int) -> Iterator[Placement]:
-        """The group's jobs on nodes that are there or new, within the share that spot machines may have."""
+    def place_next(self, room: Room, group: Group, count: int) -> Placement | None:
+        """The next of so many jobs of the group on nodes that are there or new, within the share that spot machines
+        may have."""
         self.at_share = False
-        wish = self.wish(group.jobs[0])
-        if wish and self.spot and self.share < 1:
-            return self._within_share(room, group, count)
-        return room.place(group.ask, count, frozenset() if wish else self.spot)
-
-    def _within_share(self, room: Room, group: Group, count: int) -> Iterator[Placement]:
-        nodes = group.ask.nodes
-        while count > 0:
-            below = self.spot_machines + nodes <= self.share * (self.machines + nodes)
-            placement = next(room.place(group.ask, count, frozenset() if below else self.spot), None)
-            if placement is None:
-                self.at_share = not below
-                return
+        if not self.spot:
+            return room.place_next(group.ask, count)
+        may = self.wish(group.jobs[0])
+        if may and self.share < 1:
+            nodes = group.ask.nodes
+            may = self.spot_machines + nodes <= self.share * (self.machines + nodes)
+            self.at_share = not may
+        placement = room.place_next(group.ask, count, frozenset() if may else self.spot)
+        if placement is not None:
             self.machines += len(placement.new)
             self.spot_machines += sum(1 for node in placement.new if node.pool in self.spot)
-            count -= placement.times
-            yield placement
+        return placement
 
     def barred_waits(self, tasks: Tasks) -> Iterator[Wait]:
         """Why jobs that were not served get nothing of some pools."""
