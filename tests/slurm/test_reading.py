@@ -68,6 +68,7 @@ def test_by_either_way_the_same_jobs_and_nodes_are_read(cluster: Cluster) -> Non
         "-p cloud -a 0-100%7",
         "-a 0-3",
         "-p cloud -H -a 0-10:2",
+        "-H -a 1,3,7,12,20,31,45,62,80,99,120,142,165,189,214,240,267,295,324,354",
         "-p cloud -N3 -n6 -c2 --ntasks-per-node=2",
         "-p cloud --mem=2G -N2 -n4",
         "-p cloud --mem-per-cpu=2G -n4",
