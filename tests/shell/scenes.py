@@ -152,7 +152,7 @@ SCENES = (
     ),
     Scene(
         "nothing is known of a launch for so long that it is looked up by its tag",
-        first(refuse(Result.TRANSIENT, calls=10**6, for_s=550.0), submit(1)),
+        first(refuse(Result.TRANSIENT, calls=10**6, for_s=620.0), submit(1)),
         every_s=60.0,
         lag_s=100.0,
     ),
