@@ -36,7 +36,7 @@ from tests.shell.scenes import BY_HAND, Scene
 copyreg.pickle(MappingProxyType, lambda proxy: (MappingProxyType, (dict(proxy),)))
 
 LOOKS_OF_PROVIDER = {"list", "notices", "evidence", "problems"}
-LOOKS_OF_SCHEDULER = {"nodes", "jobs", "reservations"}
+LOOKS_OF_SCHEDULER = {"nodes", "jobs", "reservations", "backend"}
 LOOKS_OF_JOURNAL = {
     *("under_way", "fresh", "creations", "launches", "jobs_of", "used_s"),
     *("idle", "closed", "facts", "usual", "events", "evidence", "snapshots"),
