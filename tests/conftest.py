@@ -1,1 +1,36 @@
 """What every test may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL
+
+from tests.postgres.server import Server
+
+
+@pytest.fixture(scope="session")
+def _postgres() -> Iterator[Server]:
+    server = Server()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres(_postgres: Server) -> Server:
+    """A PostgreSQL server that answers, whatever the test before did to it."""
+    _postgres.start()
+    return _postgres
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | URL:
+    """Where a new journal may be: a test that asks for it is made with each database."""
+    if request.param == "sqlite":
+        return tmp_path / "state" / "journal.db"
+    server: Server = request.getfixturevalue("postgres")
+    return server.database()
