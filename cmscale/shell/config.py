@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
+from sqlalchemy import URL
 
 from cmscale.model import Bucket, Limits, Pool, PoolName, Queue, Shape, Site, SiteName
 from cmscale.ports import Misconfigured
@@ -69,6 +70,8 @@ class Config:
     cluster: str
     mode: Mode
     state_dir: Path
+    journal: Path | URL
+    """A SQLite file, or a PostgreSQL database."""
     policies: tuple[str, ...]
     """In order of precedence."""
     policy_dir: Path | None
@@ -134,6 +137,7 @@ def _config(path: Path, file: FileTable, related: Relations) -> Config:
         cluster=cluster.name,
         mode=cluster.mode,
         state_dir=cluster.state_dir,
+        journal=cluster.journal or cluster.state_dir / "journal.db",
         policies=cluster.policies,
         policy_dir=cluster.policy_dir,
         policy_tables=MappingProxyType(file.policy),

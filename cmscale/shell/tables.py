@@ -1,19 +1,15 @@
-"""What stands in the journal's file, and how is it opened?
+"""What stands in the journal?
 
-SQLite in WAL mode with full synchronisation: what is written is on disk before anything is done. A file of an earlier
-version is given the tables and indices that it lacks; whoever may only read it sees such tables as empty.
+A module that keeps a part of it adds its tables here, and a class that derives from `database.Part` to `SqlJournal`.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
 
 from sqlalchemy import (
     Boolean,
     Column,
     Connection,
-    Engine,
+    Dialect,
     Float,
     Index,
     Integer,
@@ -21,17 +17,27 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    create_engine,
-    event,
-    select,
+    TypeDecorator,
+    inspect,
 )
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.dialects import postgresql, sqlite
 
 KEPT_S = 30 * 86400.0
 """How long is kept what is over: finished operations, events, evidence, and what plans said."""
 
 _tables = MetaData()
+
+
+class Words(TypeDecorator[str]):
+    """What others wrote (clouds, consoles, people), with what no database takes for text replaced: NUL, half a
+    character."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> str | None:
+        return value and value.replace("\0", "\ufffd").encode(errors="replace").decode()
+
 
 OPERATIONS = Table(
     "operations",
@@ -40,7 +46,7 @@ OPERATIONS = Table(
     Column("verb", String, nullable=False),
     Column("pool", String, nullable=False),
     Column("all_or_none", Boolean, nullable=False),
-    Column("reason", String, nullable=False),
+    Column("reason", Words, nullable=False),
     Column("began", Float, nullable=False, index=True),
     Column("ended", Float, index=True),
 )
@@ -54,7 +60,7 @@ ITEMS = Table(
     Column("need", Integer, nullable=False),
     Column("machine", String, index=True),
     Column("result", String),
-    Column("detail", String),
+    Column("detail", Words),
 )
 
 IDLE = Table("idle", _tables, Column("node", String, primary_key=True), Column("since", Float, nullable=False))
@@ -64,18 +70,18 @@ CLOSURES = Table(
     Column("pool", String, primary_key=True),
     Column("until", Float, nullable=False),
     Column("result", String, nullable=False),
-    Column("why", String, nullable=False),
+    Column("why", Words, nullable=False),
     Column("strikes", Integer, nullable=False),
 )
 FACTS = Table(
     "facts",
     _tables,
     Column("kind", String, primary_key=True),
-    Column("subject", String, primary_key=True),
+    Column("subject", Words, primary_key=True),
     Column("at", Float, nullable=False),
     Column("until", Float, nullable=False),
-    Column("why", String, nullable=False),
-    Column("by", String, nullable=False),
+    Column("why", Words, nullable=False),
+    Column("by", Words, nullable=False),
 )
 
 BUSY = Table(
@@ -91,8 +97,8 @@ EVENTS = Table(
     Column("id", Integer, primary_key=True),
     Column("at", Float, nullable=False, index=True),
     Column("kind", String, nullable=False),
-    Column("subject", String, nullable=False),
-    Column("text", String, nullable=False),
+    Column("subject", Words, nullable=False),
+    Column("text", Words, nullable=False),
 )
 EVIDENCE = Table(
     "evidence",
@@ -100,8 +106,8 @@ EVIDENCE = Table(
     Column("machine", String, primary_key=True),
     Column("node", String, nullable=False, index=True),
     Column("at", Float, nullable=False),
-    Column("why", String, nullable=False),
-    Column("text", String, nullable=False),
+    Column("why", Words, nullable=False),
+    Column("text", Words, nullable=False),
 )
 
 PLANS = Table(
@@ -123,65 +129,19 @@ SNAPSHOTS = Table(
 )
 
 
-class Part:
-    """One part of the journal; all of them are in one file."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def dispose(self) -> None:
-        self._engine.dispose()
-
-    def _prune(self, db: Connection, now: float) -> None:
-        """Forget what is too old or too much; each part forgets its own."""
-
-
-def writable(path: Path | None) -> Engine:
-    """The file, made if there is none; None: in memory."""
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(f"sqlite:///{path}" if path else "sqlite://", connect_args={"timeout": 10})
-    event.listen(engine, "connect", _durable)
-    _tables.create_all(engine)
+def create(db: Connection) -> None:
+    """The tables and indices that the journal lacks."""
+    _tables.create_all(db)
     for table in _tables.tables.values():
         for index in table.indexes:
-            index.create(engine, checkfirst=True)
-    return engine
+            index.create(db, checkfirst=True)
 
 
-def readable(path: Path) -> Engine:
-    """The file as it is; nothing in it can be changed."""
-    engine = _only_reading(path, "mode=ro")
-    try:
-        with engine.connect() as db:
-            db.execute(select(PLANS).limit(1))
-    except OperationalError:
-        # A reader of a WAL needs its index, which the writer keeps while it runs and takes away when it ends. Without
-        # it nobody writes, and the file may be read as it lies.
-        engine.dispose()
-        return _only_reading(path, "mode=ro&immutable=1")
-    return engine
+def lacking(db: Connection) -> set[str]:
+    """The tables that the journal lacks."""
+    return set(_tables.tables) - set(inspect(db).get_table_names())
 
 
-def _only_reading(path: Path, how: str) -> Engine:
-    engine = create_engine(f"sqlite:///file:{path}?{how}&uri=true")
-    event.listen(engine, "connect", _complete)
-    return engine
-
-
-def _durable(connection: Any, _: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
-
-
-def _complete(connection: Any, _: object) -> None:
-    """Give a reader the tables that the file lacks: temporary ones, which are never part of the file."""
-    cursor = connection.cursor()
-    there = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    cursor.execute("PRAGMA temp_store=MEMORY")
-    for name, table in _tables.tables.items():
-        if name not in there:
-            cursor.execute(str(CreateTable(table)).replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1))
-    cursor.close()
+def upsert(db: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An insert that may be told what to do where there is such a row already."""
+    return postgresql.insert(table) if db.dialect.name == "postgresql" else sqlite.insert(table)

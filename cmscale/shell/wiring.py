@@ -166,17 +166,13 @@ def daemon(config: Config, journal: Journal, clock: Clock, *, may_act: bool) -> 
     )
 
 
-def _journal_path(config: Config) -> Path:
-    return config.state_dir / "journal.db"
-
-
 @contextmanager
 def journal(config: Config) -> Iterator[SqlJournal]:
     """The daemon's journal, to be written; made if there is none yet. Raises Misconfigured if it can't be."""
     if problems := presence.state_dir_problems(config):
         raise ConfigError(problems)
-    path = _journal_path(config)
-    if os.access(path, os.F_OK) and not os.access(path, os.W_OK):
+    path = config.journal
+    if isinstance(path, Path) and os.access(path, os.F_OK) and not os.access(path, os.W_OK):
         raise Misconfigured(f"{path}: the journal is not for this user to write; type this as the daemon's user")
     book = SqlJournal(path)
     try:
@@ -186,12 +182,14 @@ def journal(config: Config) -> Iterator[SqlJournal]:
 
 
 def _has_journal(config: Config) -> bool:
+    if not isinstance(config.journal, Path):
+        return True
     try:
-        _journal_path(config).stat()
+        config.journal.stat()
     except FileNotFoundError:
         return False
     except OSError as error:
-        problem = f"cluster.state_dir: {config.state_dir} can't be read ({error.strerror})"
+        problem = f"cluster.state_dir: {config.journal.parent} can't be read ({error.strerror})"
         raise Misconfigured(at_line(config.path, problem)) from None
     return True
 
@@ -199,8 +197,8 @@ def _has_journal(config: Config) -> bool:
 @contextmanager
 def journal_if_any(config: Config) -> Iterator[SqlJournal]:
     """For a look from beside: the daemon's journal if there is one, an empty one in memory if not."""
-    path = _journal_path(config) if _has_journal(config) else None
-    book = SqlJournal(path, read_only=path is not None)
+    where = config.journal if _has_journal(config) else None
+    book = SqlJournal(where, read_only=where is not None)
     try:
         yield book
     finally:

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from sqlalchemy import URL
+
 from cmscale.adapters.slurm import parse
 from cmscale.core.decide import Policy
 from cmscale.model import HOME, Limits, Pool, Queue, Site, SiteKind, SiteName
@@ -75,7 +77,8 @@ class Deadly:
 class Cluster:
     """Clouds with pools, a Slurm, and the daemon's journal on disk."""
 
-    path: Path
+    where: Path | URL
+    """The journal."""
     pools: Sequence[Pool] = field(default_factory=lambda: [pool(count=8)])
     policies: Sequence[Policy] = field(default_factory=lambda: shipped(release_idle={"idle": "60s"}))
     limits: Limits = field(default_factory=lambda: Limits(min_up_s=0))
@@ -103,7 +106,7 @@ class Cluster:
     def start(self) -> Daemon:
         """A fresh process of the daemon: nothing but the journal is left of the one before."""
         self.lives += 1
-        self.journal = SqlJournal(self.path)
+        self.journal = SqlJournal(self.where)
         sites = {name: Site(name, SiteKind.AWS) for name in self.clouds} | dict(self.sites)
         world = World(
             scheduler=Deadly(self.slurm, self.fuse),

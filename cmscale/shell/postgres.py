@@ -1,0 +1,79 @@
+"""How is a PostgreSQL server asked, so that one that is silent or slow never holds a tick?
+
+Everything has a limit: connecting, each statement at the server, and each answer here, for a server that is frozen
+heeds no limit of its own. Passwords are libpq's affair (a passfile, PGPASSFILE): none is in our URL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import URL, Engine, create_engine, event
+
+from cmscale.ports import Misconfigured
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+
+DRIVER = "postgresql+psycopg"
+
+ANSWER_LIMIT_S = 5.0
+"""How long a statement may take; no statement of ours takes a tenth of that on a server that is well."""
+
+FROZEN_LIMIT_S = ANSWER_LIMIT_S + 1
+"""How long we wait for an answer at all: the server itself should have given up before."""
+
+AT_ONCE = 20
+"""Connections of one process at most: a tick makes 16 calls at once, each with its outcome to write."""
+
+
+def server(url: URL, *, read_only: bool) -> Engine:
+    """The database of this URL; not asked yet. Raises Misconfigured if the driver is missing."""
+    try:
+        connection = _limited()
+    except ImportError:
+        raise Misconfigured(
+            f"the journal {url} needs psycopg, which is not installed: pip install 'cm-scale[postgres]'"
+        ) from None
+    options = [f"statement_timeout={ANSWER_LIMIT_S * 1000:.0f}", f"lock_timeout={ANSWER_LIMIT_S * 1000:.0f}"]
+    options += ["default_transaction_read_only=on"] * read_only
+    engine = create_engine(
+        url.set(drivername=DRIVER),
+        connect_args={
+            "connect_timeout": round(ANSWER_LIMIT_S),
+            "options": " ".join(f"-c {option}" for option in options),
+            "application_name": "cm-scale",
+        },
+        pool_pre_ping=True,
+        pool_size=AT_ONCE,
+        max_overflow=0,
+        pool_timeout=ANSWER_LIMIT_S,
+    )
+
+    @event.listens_for(engine, "do_connect")
+    def connect(_dialect: Any, _record: Any, words: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        return connection.connect(*words, **options)
+
+    return engine
+
+
+def _limited() -> type[psycopg.Connection[Any]]:
+    import psycopg
+
+    class Limited(psycopg.Connection[Any]):
+        """A connection that is given up when the server does not answer in time."""
+
+        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+            kwargs["timeout"] = min(kwargs.get("timeout") or FROZEN_LIMIT_S, FROZEN_LIMIT_S)
+            try:
+                return super().wait(gen, *args, **kwargs)
+            except psycopg.errors.OperationalError as error:
+                if error.sqlstate is None and self.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
+                    # What it answers later would be taken for the answer to something else.
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"the server has not answered within {FROZEN_LIMIT_S:g} s") from None
+                raise
+
+    return Limited
