@@ -569,6 +569,7 @@ class EventKind(Enum):
     PAUSED = "paused"
     RESUMED = "resumed"
     POLICY_FAILED = "policy-failed"
+    LEADER = "leader"
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,8 @@ class Scheduler(Protocol):
 class Provider(Protocol):
     """The machines of one site. Calls are idempotent by operation id."""
 
-    site: SiteName
+    @property
+    def site(self) -> SiteName: ...
 
     def list(self) -> tuple[Machine, ...]:
         """All machines of our cluster that exist, half-made ones too; never anyone else's. Raises Unavailable."""

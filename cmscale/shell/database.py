@@ -7,7 +7,7 @@ transaction tries afresh. It is opened at its first use, and again after each fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -27,9 +27,17 @@ FAILURES = (DBAPIError, NoneFree, OSError)
 class Database:
     """The journal's database; None: in memory, for a look that must leave no trace."""
 
-    def __init__(self, where: Path | URL | None, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        where: Path | URL | None,
+        *,
+        read_only: bool = False,
+        fence: Callable[[Connection], None] | None = None,
+    ) -> None:
+        """`fence` is asked at the beginning of every transaction that writes, and raises if we may not."""
         self._where = where
         self._read_only = read_only
+        self._fence = fence
         self._engine: Engine | None = None
         self._opening = Lock()
 
@@ -50,6 +58,8 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """A change: the whole of it is durable when this ends, or nothing of it was made."""
         with self._told("written"), self._opened().execution_options(**{sqlite.WRITES: True}).begin() as db:
+            if self._fence:
+                self._fence(db)
             yield db
 
     def dispose(self) -> None:

@@ -6,7 +6,7 @@ All of it is in one database. Each part says itself what it is for; dated facts 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -49,11 +49,17 @@ class SqlJournal(Operations, Decisions):
 
     Raises Misconfigured if only a person can make it readable. A database that does not answer is no reason to raise:
     whoever uses the journal is told then. With `read_only` nothing is written, so that somebody who may only read the
-    daemon's journal can look at it.
+    daemon's journal can look at it. `fence` keeps a daemon that does not lead from writing.
     """
 
-    def __init__(self, where: Path | URL | None, *, read_only: bool = False) -> None:
-        super().__init__(Database(where, read_only=read_only))
+    def __init__(
+        self,
+        where: Path | URL | None,
+        *,
+        read_only: bool = False,
+        fence: Callable[[Connection], None] | None = None,
+    ) -> None:
+        super().__init__(Database(where, read_only=read_only, fence=fence))
         self._busy: dict[PoolName, tuple[int, int]] = {}
         try:
             self._database.open()

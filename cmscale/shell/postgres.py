@@ -37,7 +37,8 @@ def server(url: URL, *, read_only: bool) -> Engine:
         raise Misconfigured(
             f"the journal {url} needs psycopg, which is not installed: pip install 'cm-scale[postgres]'"
         ) from None
-    options = [f"statement_timeout={ANSWER_LIMIT_S * 1000:.0f}", f"lock_timeout={ANSWER_LIMIT_S * 1000:.0f}"]
+    limits = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+    options = [f"{limit}={ANSWER_LIMIT_S * 1000:.0f}" for limit in limits]
     options += ["default_transaction_read_only=on"] * read_only
     engine = create_engine(
         url.set(drivername=DRIVER),

@@ -128,6 +128,18 @@ SNAPSHOTS = Table(
     Index("snapshots_by_age", "at", "bytes"),
 )
 
+LEASE = Table(
+    "lease",
+    _tables,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("term", Integer, nullable=False),
+    Column("host", String, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("life", String, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("until", Float, nullable=False),
+)
+
 
 def create(db: Connection) -> None:
     """The tables and indices that the journal lacks."""

@@ -1,0 +1,188 @@
+"""Two daemons over one cluster in memory and one journal; either may be killed or frozen at any of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import RLock
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import URL, Float, literal
+from sqlalchemy.sql.elements import ColumnElement
+
+from cmscale.model import HOME, Site, SiteKind
+from cmscale.shell.database import Database
+from cmscale.shell.journal import SqlJournal
+from cmscale.shell.leading import change, led
+from cmscale.shell.lease import Deposed, Holder, Lease, last_term
+from cmscale.shell.loop import Daemon, tick
+from cmscale.shell.observe import Memory, World
+from tests.shell.cluster import Cluster, Killed
+
+LEASE_S = 10.0
+
+
+@dataclass
+class Gate:
+    """What happens to a process at one of its calls, and at which; all its threads stand still meanwhile."""
+
+    happens: Callable[[], None] = lambda: None
+    left: int = 0
+    """In so many passes; 0: never."""
+    call: str = ""
+    """Only calls of this name count; empty: all."""
+    lock: Any = field(default_factory=RLock)
+
+    def pass_(self, call: str) -> None:
+        if self.call not in {"", call}:
+            return
+        self.left -= 1
+        if self.left == 0:
+            self.happens()
+
+
+@dataclass
+class Gated:
+    """A port whose every call passes the gate before its effect and after it."""
+
+    inner: Any
+    gate: Gate
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.inner, name)
+        return partial(self._call, name, value) if callable(value) else value
+
+    def _call(self, name: str, value: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with self.gate.lock:
+            self.gate.pass_(name)
+            result = value(*args, **kwargs)
+            self.gate.pass_(name)
+            return result
+
+
+@dataclass
+class Head:
+    """A head node, whose daemon is started again after each death."""
+
+    name: str
+    cluster: Cluster
+    where: Path | URL
+    gate: Gate = field(default_factory=Gate)
+    """Around every call, the questions for the lease included."""
+    last_moment: Gate = field(default_factory=Gate)
+    """Around calls to clouds alone, when the lease has been asked for already."""
+    lives: int = 0
+    ticks: int = 0
+    """In all its lives."""
+    frozen: bool = False
+    deposed: int = 0
+    """How often it found, in the midst of a tick, that it leads no more."""
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """A fresh process: nothing but the journal is left of the one before."""
+        if self.lives:
+            self.end()
+        self.lives += 1
+        self.gate.left = self.last_moment.left = 0
+        cluster, life = self.cluster, f"{self.name}-{self.lives}"
+        holder = Holder(self.name, self.lives, life)
+        self.lease = Lease(Database(self.where), LEASE_S, holder, self.now, cluster.clock.now)
+        self.journal = SqlJournal(self.where, fence=self.lease.fence)
+        sites = {name: Site(name, SiteKind.AWS) for name in cluster.clouds}
+        bare = World(
+            scheduler=cluster.slurm,
+            providers={name: Gated(cloud, self.last_moment) for name, cloud in cluster.clouds.items()},
+            journal=Gated(self.journal, self.gate),
+            clock=cluster.clock,
+            sites=MappingProxyType(sites | {HOME: Site(HOME, SiteKind.ONPREM)}),
+            pools=MappingProxyType({each.name: each for each in cluster.pools}),
+        )
+        world = led(bare, self.lease)
+        gated = replace(
+            world,
+            scheduler=Gated(world.scheduler, self.gate),
+            providers={name: Gated(each, self.gate) for name, each in world.providers.items()},
+        )
+        self.daemon = Daemon(gated, cluster.policies, cluster.limits, life, may_act=True)
+
+    def end(self) -> None:
+        """Let go of the database, as the kernel does for a process that is dead."""
+        self.lease.database.dispose()
+        self.journal.dispose()
+
+    def now(self) -> ColumnElement[float]:
+        """The time, as the database is told to read it from its clock."""
+        return literal(self.cluster.clock.now(), Float(53))
+
+    def turn(self) -> None:
+        """What it does in a second: it renews its lease or takes a free one, and if it leads it ticks."""
+        if self.frozen:
+            return
+        try:
+            if self.lease.holds:
+                self.lease.renew()
+            elif not self._takes():
+                return
+            self.ticks += 1
+            tick(self.daemon)
+        except Deposed:
+            self.deposed += 1
+        except Killed:
+            self.start()
+
+    def _takes(self) -> bool:
+        last = last_term(self.lease.database, self.now)
+        if (last and last.holds) or not self.lease.take():
+            return False
+        self.daemon.memory = Memory()
+        self.journal.tell([change(self.lease, last, self.cluster.clock.now())])
+        return True
+
+
+class Pair:
+    """Two head nodes."""
+
+    def __init__(self, where: Path | URL) -> None:
+        self.cluster = Cluster(where)
+        self.heads = Head("head1", self.cluster, where), Head("head2", self.cluster, where)
+
+    def end(self) -> None:
+        self.cluster.journal.dispose()
+        for head in self.heads:
+            head.end()
+
+    @property
+    def leader(self) -> Head | None:
+        return next((head for head in self.heads if head.lease.holds and not head.frozen), None)
+
+    def second(self) -> None:
+        """A second passes for everybody."""
+        self.cluster.slurm.step()
+        for head in self.heads:
+            head.turn()
+        named = [machine.node for machine in self.cluster.cloud.machines.values()]
+        assert len(named) == len(set(named)), "two machines of one name"
+        self.cluster.clock.wait(1)
+
+    def seconds(self, count: int) -> None:
+        for _ in range(count):
+            self.second()
+
+    def freeze(self, head: Head, for_s: int) -> None:
+        """The head stands still, and the world goes on."""
+        head.frozen = True
+        self.seconds(for_s)
+        head.frozen = False
+
+    def run_until(self, true: Callable[[], bool], limit: int = 1000) -> None:
+        for _ in range(limit):
+            if true():
+                return
+            self.second()
+        raise AssertionError("the heads did not get there")
