@@ -570,6 +570,7 @@ class EventKind(Enum):
     RESUMED = "resumed"
     POLICY_FAILED = "policy-failed"
     LEADER = "leader"
+    CLOCK_JUMPED = "clock-jumped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -612,6 +613,8 @@ class Snapshot:
     """Machines of ours beside the one that serves their node: second machines of a name."""
     unseen: str = ""
     """Why Slurm could not be read; empty if it was."""
+    doubt: str = ""
+    """Why nothing may be concluded from what was seen; empty if it may."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each record that could not be read."""
 

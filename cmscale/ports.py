@@ -154,6 +154,9 @@ class Journal(Protocol):
 
     def closed(self) -> Mapping[PoolName, Closure]: ...
 
+    def shift(self, by_s: float, now: float) -> None:
+        """The clock jumped to now: what has lasted so long, or shall last so long, goes on as if it had not."""
+
     def creations(self, submitted: Mapping[JobId, float]) -> Mapping[JobId, Creations]:
         """What was started for these jobs since they were submitted."""
 
@@ -205,6 +208,9 @@ class Journal(Protocol):
 
 class Clock(Protocol):
     def now(self) -> float: ...
+
+    def steady(self) -> float:
+        """Seconds that pass as they do, whatever is done to the clock; only their differences mean anything."""
 
     def utc_offset_s(self) -> float:
         """What the site's clock is ahead of UTC now."""

@@ -158,6 +158,19 @@ def job_json(plan: Plan, job: Job, sentences: list[str]) -> dict[str, Any]:
     }
 
 
+def in_a_line(view: Snapshot, plan: Plan) -> str:
+    """The state of things for who has but one line for it."""
+    if plan.idle_because:
+        return plan.idle_because
+    up, starting = (sum(1 for node in view.nodes.values() if node.pool and node.power is each) for each in _COMING)
+    pending = sum(job.count for job in view.jobs if job.pending)
+    blind = "".join(f"; {site} is not seen" for site in unseen(view))
+    return f"{number(up, 'machine')} up, {starting} starting, {number(pending, 'job')} pending{blind}"
+
+
+_COMING = (Power.ON, Power.STARTING)
+
+
 # --- the state of things ---------------------------------------------------------------------------------------------
 
 
@@ -222,6 +235,8 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         out.print(f"daemon   running as process {daemon['pid']}, mode {daemon['mode']}{last}")
     else:
         out.print(f"daemon   not running (mode {daemon['mode']}); start it with: cm-scale run")
+    for trouble in daemon["troubles"]:
+        out.print(f"trouble  {trouble}")
     if paused := told["paused"]:
         who = f" by {paused.by}" if paused.by else ""
         end = f" for another {_span(paused.until - told['now'])}" if paused.until > told["now"] else ""

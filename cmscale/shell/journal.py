@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from sqlalchemy import URL, Connection, case, delete, insert, select
+from sqlalchemy import URL, Connection, case, delete, insert, select, update
 
 from cmscale.model import (
     Closure,
@@ -92,6 +92,15 @@ class SqlJournal(Operations, Decisions):
         with self._database.reading() as db:
             rows = db.execute(select(CLOSURES))
             return {PoolName(row.pool): Closure(row.until, Result(row.result), row.why, row.strikes) for row in rows}
+
+    def shift(self, by_s: float, now: float) -> None:
+        """The clock jumped to now: what has lasted so long, or shall last so long, goes on as if it had not."""
+        before = now - by_s
+        with self._database.writing() as db:
+            db.execute(update(IDLE).values(since=IDLE.c.since + by_s))
+            db.execute(update(CLOSURES).where(CLOSURES.c.until > 0).values(until=CLOSURES.c.until + by_s))
+            lasting = update(FACTS).where(FACTS.c.until > before)
+            db.execute(lasting.values(at=FACTS.c.at + by_s, until=FACTS.c.until + by_s))
 
     def put_fact(self, fact: Fact) -> None:
         with self._database.writing() as db:

@@ -9,15 +9,19 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 from cmscale.ports import Misconfigured
+from cmscale.shell import config as configuration
 from cmscale.shell.config import Config
 from cmscale.shell.loop import Look
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.schema import Mode
+
+IN_EFFECT = "in-effect.toml"
 
 
 @contextmanager
@@ -66,8 +70,12 @@ def _unwritable(config: Config, why: str | None) -> str:
 
 def running_daemon(config: Config) -> int | None:
     """The process id of the daemon that holds the state directory, if one does."""
+    return _holder(config.state_dir)
+
+
+def _holder(state_dir: Path) -> int | None:
     try:
-        with (config.state_dir / "daemon.lock").open(encoding="utf-8") as lock:
+        with (state_dir / "daemon.lock").open(encoding="utf-8") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
@@ -86,14 +94,47 @@ def note_tick(config: Config, look: Look, *, may_act: bool) -> None:
         "mode": (config.mode if may_act else Mode.OBSERVE).value,
         "tick": look.view.tick,
     }
-    draft = config.state_dir / "last-tick.new"
-    draft.write_text(json.dumps(told), encoding="utf-8")
-    draft.replace(config.state_dir / "last-tick.json")
+    _leave(config, "last-tick.json", json.dumps(told))
 
 
 def last_tick(config: Config) -> dict[str, Any]:
+    return _left(config, "last-tick.json")
+
+
+def note_troubles(config: Config, troubles: Sequence[str]) -> None:
+    """Leave beside the journal what is wrong with the daemon itself, for `status`."""
+    _leave(config, "troubles.json", json.dumps({"pid": os.getpid(), "troubles": troubles}))
+
+
+def troubles(config: Config) -> dict[str, Any]:
+    return _left(config, "troubles.json")
+
+
+def note_configuration(config: Config) -> None:
+    """Leave beside the journal the configuration that the daemon works with, whatever becomes of the file."""
+    _leave(config, IN_EFFECT, config.text)
+
+
+def in_effect(path: Path) -> Config | None:
+    """What the running daemon read in the file when it could still be used; None if no daemon runs."""
+    state_dir = configuration.state_dir_despite(path)
+    if _holder(state_dir) is None:
+        return None
     try:
-        told: dict[str, Any] = json.loads((config.state_dir / "last-tick.json").read_text(encoding="utf-8"))
+        return configuration.load(path, (state_dir / IN_EFFECT).read_text(encoding="utf-8"))
+    except (OSError, Misconfigured):
+        return None
+
+
+def _leave(config: Config, name: str, text: str) -> None:
+    draft = config.state_dir / f"{name}.new"
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(config.state_dir / name)
+
+
+def _left(config: Config, name: str) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = json.loads((config.state_dir / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return told

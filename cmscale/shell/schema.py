@@ -26,6 +26,7 @@ from sqlalchemy.exc import ArgumentError
 
 from cmscale import hours
 from cmscale.model import HOME, NodeName, NodeOrder, SiteKind, Window
+from cmscale.shell.logs import LogFormat
 from cmscale.shell.values import duration, hostlist, names_if_any, nearest, shown, unique
 
 # --- what a single value may be --------------------------------------------------------------------------------------
@@ -163,6 +164,11 @@ class LimitsTable(Table):
     search_rest: Duration = 900.0
     quarantine: Duration = 600.0
     tick: Some = 1.0
+    answer: Some = 10.0
+
+
+class LogTable(Table):
+    format: LogFormat = LogFormat.TEXT
 
 
 def _startable(kind: SiteKind) -> SiteKind:
@@ -309,6 +315,7 @@ class FileTable(Table):
     cluster: ClusterTable
     slurm: SlurmSettings = SlurmSettings()
     limits: LimitsTable = LimitsTable()
+    log: LogTable = LogTable()
     policy: dict[PolicyName, dict[str, Any]] = Field(default_factory=dict)
     sites: dict[Annotated[Name, AfterValidator(_not_home)], SiteTable] = Field(default_factory=dict)
     pools: dict[Name, PoolTable] = Field(default_factory=dict)

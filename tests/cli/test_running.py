@@ -89,7 +89,7 @@ def test_each_decision_is_said_once(cm_scale: Program, job: str, tmp_path: Path)
         second = cm_scale("run", "--once", "-c", path)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=10)
-    assert greeting.startswith("cm-scale: observing cluster lab, 3 pools at 2 sites: nothing is touched; to act, set")
+    assert " NOTICE observing cluster lab, 3 pools at 2 sites: nothing is touched; to act, set" in greeting
     assert told["daemon"]["running"]
     assert told["daemon"]["pid"] == process.pid
     assert set(told["daemon"]) == documented_keys("status", "daemon")
