@@ -3,9 +3,10 @@
 Lists go in, one outcome per item comes out; nothing raises for one item. What raises is the whole world:
 
     Unavailable         the other side does not answer, or refuses us; nothing is known and nothing was done
-    └── Misconfigured   it will not answer until a person changes something; the message says what
+    ├── Misconfigured   it will not answer until a person changes something; the message says what
+    └── Deposed         it does not hear us, for another daemon leads by now
 
-Messages of both are one sentence for an admin, naming the command, file or address.
+Their messages are one sentence for an admin, naming the command, file or address.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class Unavailable(Exception):
 
 class Misconfigured(Unavailable):
     """It will not answer until a person changes something."""
+
+
+class Deposed(Unavailable):
+    """Another daemon leads, or may: nothing of ours is written, and nothing done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cmscale.adapters.slurm.hostlist import fold
+from cmscale.cli.shared import date
 from cmscale.core import compare
 from cmscale.core.telling import decision
 from cmscale.model import Action, FactKind, Help, Job, Node, Plan, Pool, Power, Refusal, Snapshot, Verb
@@ -230,11 +231,7 @@ def _count(view: Snapshot, pool: str, power: Power) -> int:
 
 def status_lines(told: Mapping[str, Any], out: Console) -> None:
     daemon, jobs = told["daemon"], told["jobs"]
-    if daemon["running"]:
-        last = f", last look {_span(daemon['age_s'])} ago" if daemon["age_s"] is not None else ""
-        out.print(f"daemon   running as process {daemon['pid']}, mode {daemon['mode']}{last}")
-    else:
-        out.print(f"daemon   not running (mode {daemon['mode']}); start it with: cm-scale run")
+    out.print(f"daemon   {_daemon(daemon)}")
     for trouble in daemon["troubles"]:
         out.print(f"trouble  {trouble}")
     if paused := told["paused"]:
@@ -262,6 +259,19 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         out.print(sentence)
     if jobs["never"]:
         out.print(f"Next: cm-scale explain job {next(iter(jobs['never']))}")
+
+
+def _daemon(told: Mapping[str, Any]) -> str:
+    leads = f"{told['leader']} leads since {date(told['leader_since'])}" if told["leader"] else ""
+    if told["standby"]:
+        return f"running as process {told['pid']}, standby; {leads or 'nobody leads'}"
+    if told["running"]:
+        last = f", last look {_span(told['age_s'])} ago" if told["age_s"] is not None else ""
+        since = f", leads since {date(told['leader_since'])}" if leads else ""
+        return f"running as process {told['pid']}, mode {told['mode']}{since}{last}"
+    if leads:
+        return f"not running here; {leads}"
+    return f"not running (mode {told['mode']}); start it with: cm-scale run"
 
 
 def node_json(view: Snapshot, node: Node) -> dict[str, Any]:

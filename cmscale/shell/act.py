@@ -241,7 +241,7 @@ def _perform(operation: Operation, world: World, *, too_old: bool) -> None:
     if complaints and operation.verb is Verb.START:
         outcomes = _not_started(operation, complaints)
     else:
-        outcomes = _call(operation, provider, too_old=too_old)
+        outcomes = _call(operation, provider, world.check_lease, too_old=too_old)
     for node, outcome in outcomes.items():
         level = logging.INFO if outcome.ok else logging.WARNING
         log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
@@ -254,8 +254,11 @@ def _perform(operation: Operation, world: World, *, too_old: bool) -> None:
         world.journal.finish(operation.id, outcomes, world.clock.now())
 
 
-def _call(operation: Operation, provider: Provider, *, too_old: bool) -> Mapping[NodeName, Outcome]:
+def _call(
+    operation: Operation, provider: Provider, check_lease: Callable[[], None], *, too_old: bool
+) -> Mapping[NodeName, Outcome]:
     try:
+        check_lease()
         if operation.verb is Verb.START:
             return _made_by(operation, provider) if too_old else provider.start(operation)
         remove = provider.delete if operation.verb is Verb.DELETE else provider.stop
@@ -322,6 +325,7 @@ def _tell_slurm(view: Snapshot, plan: Plan, world: World) -> None:
                     "Slurm takes more than %g s to be told what is decided; the rest is decided anew", TELLING_S
                 )
                 return
+            world.check_lease()
             _warn(what, tell())
     except Unavailable as error:
         log.warning("%s", error)

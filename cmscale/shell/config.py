@@ -75,6 +75,8 @@ class Config:
     state_dir: Path
     journal: Path | URL
     """A SQLite file, or a PostgreSQL database."""
+    lease_s: float
+    """How long whoever leads on a PostgreSQL database leads without a word."""
     policies: tuple[str, ...]
     """In order of precedence."""
     policy_dir: Path | None
@@ -154,6 +156,7 @@ def _config(path: Path, text: str, file: FileTable, related: Relations) -> Confi
         mode=cluster.mode,
         state_dir=cluster.state_dir,
         journal=cluster.journal or cluster.state_dir / "journal.db",
+        lease_s=cluster.lease,
         policies=cluster.policies,
         policy_dir=cluster.policy_dir,
         policy_tables=MappingProxyType(file.policy),

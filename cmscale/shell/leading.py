@@ -1,173 +1,63 @@
-"""What may the leader of two daemons do that a standby may not, and how does one become the other?
+"""How does one of two daemons come to lead, and how does it end?
 
-The leader's world asks for the lease before everything that it changes, and its clock ends the run when the lease is
-lost. A standby looks at nothing but the lease.
+A standby looks at nothing but the lease. Whoever has taken it begins as after a restart: with nothing in memory, from
+the journal and a fresh look. It ends when it is asked to, or with `Deposed` wherever it finds that the lease is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from collections.abc import Callable
+from dataclasses import replace
 
-from cmscale.model import (
-    Event,
-    EventKind,
-    Job,
-    JobId,
-    Machine,
-    MachineId,
-    NodeName,
-    NodeRecord,
-    Notice,
-    Operation,
-    Outcome,
-    Reservation,
-    SiteName,
-)
-from cmscale.ports import Clock, Provider, Reading, Scheduler, Unavailable
-from cmscale.shell.lease import RENEWALS, TRIES, Lease, Term, last_term
-from cmscale.shell.observe import World
+from cmscale.model import Event, EventKind
+from cmscale.ports import Clock, Journal, Unavailable
+from cmscale.shell.beside import Beside
+from cmscale.shell.lease import TRIES, Lease, Tenure, Term
+from cmscale.shell.loop import Daemon, Look, run
+from cmscale.shell.observe import Memory
+
+Lead = Callable[[Tenure, Term | None], None]
+"""Told who led before; returns when we are asked to end, raises Unavailable when we can't go on."""
 
 
-def lead_in_turn(
-    lease: Lease, clock: Clock, lead: Callable[[Term | None], None], stand_by: Callable[[Term | Unavailable], None]
-) -> None:
+def in_turn(lease: Lease, clock: Clock, lead: Lead, stand_by: Callable[[Term | Unavailable], None]) -> None:
     """Lead whenever the lease is free, until the clock says that we are asked to end.
 
-    `lead` is told of the term before, and returns when the lease is lost or we are asked to end. `stand_by` is told, at
-    every try, who leads, or why that can't be known.
+    `stand_by` is told at every other try who leads, or why we can't.
     """
     while not clock.wait(0):
         try:
-            last = last_term(lease.database, lease.now)
-            ours = (last is None or not last.holds or last.holder == lease.holder) and lease.take()
-        except Unavailable as error:
-            ours = False
-            stand_by(error)
-        else:
-            if last and not ours:
+            last = lease.last()
+            tenure = None if last and last.holds and last.holder != lease.holder else lease.take()
+            if tenure:
+                with tenure.renewed():
+                    lead(tenure, last)
+            elif last:
                 stand_by(last)
-        if ours:
-            with lease.kept():
-                lead(last)
-        elif clock.wait(lease.lasts_s / TRIES):
+        except Unavailable as error:
+            stand_by(error)
+        if clock.wait(lease.lasts_s / TRIES):
             return
 
 
-def change(lease: Lease, last: Term | None, now: float) -> Event:
-    """What admins are told when we begin to lead."""
-    before = f", after {last.holder}" if last else ""
-    return Event(now, EventKind.LEADER, lease.holder.host, f"{lease.holder} leads now{before}, in term {lease.term}")
+def begin(daemon: Daemon, tenure: Tenure, last: Term | None, journal: Journal) -> None:
+    """Forget what an earlier term has seen and begun, and tell who leads."""
+    world = daemon.world
+    daemon.memory = Memory()
+    daemon.world = replace(world, journal=journal, beside=Beside(world.beside.answer_s), check_lease=tenure.check)
+    who, before = tenure.lease.holder, f", after {last.holder}" if last else ""
+    text = f"{who} leads now{before}, in term {tenure.term}"
+    journal.tell([Event(world.clock.now(), EventKind.LEADER, who.host, text)])
 
 
-def led(world: World, lease: Lease) -> World:
-    """The world as the leader may touch it."""
-    return replace(
-        world,
-        scheduler=LeadersScheduler(world.scheduler, lease),
-        providers=MappingProxyType({name: LeadersProvider(each, lease) for name, each in world.providers.items()}),
-        clock=LeadersClock(world.clock, lease),
-    )
+def run_as_leader(daemon: Daemon, tenure: Tenure, told: Callable[[Look], None], between: Callable[[], None]) -> None:
+    """Run until we are asked to end; raises Deposed if we lead no more before that."""
 
+    def between_ticks() -> None:
+        tenure.check()
+        between()
 
-@dataclass(frozen=True, slots=True)
-class LeadersClock:
-    """A clock by which we are asked to end also when the lease is lost."""
-
-    inner: Clock
-    lease: Lease
-
-    def now(self) -> float:
-        return self.inner.now()
-
-    def utc_offset_s(self) -> float:
-        return self.inner.utc_offset_s()
-
-    def wait(self, seconds: float) -> bool:
-        until = self.lease.steady() + seconds
-        look_s = self.lease.lasts_s / RENEWALS
-        while self.lease.holds:
-            left_s = max(until - self.lease.steady(), 0.0)
-            if self.inner.wait(min(left_s, look_s)):
-                return True
-            if left_s <= look_s:
-                return not self.lease.holds
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class LeadersScheduler:
-    """A Scheduler that changes nothing without the lease."""
-
-    inner: Scheduler
-    lease: Lease
-
-    def nodes(self) -> Reading[NodeRecord]:
-        return self.inner.nodes()
-
-    def jobs(self) -> Reading[Job]:
-        return self.inner.jobs()
-
-    def reservations(self) -> Reading[Reservation]:
-        return self.inner.reservations()
-
-    def drain(self, nodes: Sequence[NodeName], reason: str, *, off: bool = False) -> Mapping[NodeName, Outcome]:
-        self.lease.check()
-        return self.inner.drain(nodes, reason, off=off)
-
-    def resume(self, addresses: Mapping[NodeName, str]) -> Mapping[NodeName, Outcome]:
-        self.lease.check()
-        return self.inner.resume(addresses)
-
-    def say(self, comments: Mapping[JobId, str]) -> Mapping[JobId, Outcome]:
-        self.lease.check()
-        return self.inner.say(comments)
-
-    def requeue(self, jobs: Sequence[JobId]) -> Mapping[JobId, Outcome]:
-        self.lease.check()
-        return self.inner.requeue(jobs)
-
-    def release(self, jobs: Sequence[JobId]) -> Mapping[JobId, Outcome]:
-        self.lease.check()
-        return self.inner.release(jobs)
-
-    def pin(self, constraints: Mapping[JobId, str]) -> Mapping[JobId, Outcome]:
-        self.lease.check()
-        return self.inner.pin(constraints)
-
-
-@dataclass(frozen=True, slots=True)
-class LeadersProvider:
-    """A Provider that changes nothing without the lease."""
-
-    inner: Provider
-    lease: Lease
-
-    @property
-    def site(self) -> SiteName:
-        return self.inner.site
-
-    def list(self) -> tuple[Machine, ...]:
-        return self.inner.list()
-
-    def notices(self) -> Mapping[MachineId, Notice]:
-        return self.inner.notices()
-
-    def evidence(self, machine: MachineId) -> str:
-        return self.inner.evidence(machine)
-
-    def problems(self) -> Sequence[str]:
-        return self.inner.problems()
-
-    def start(self, operation: Operation) -> Mapping[NodeName, Outcome]:
-        self.lease.check()
-        return self.inner.start(operation)
-
-    def stop(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
-        self.lease.check()
-        return self.inner.stop(machines, hard=hard)
-
-    def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
-        self.lease.check()
-        return self.inner.delete(machines, hard=hard)
+    run(daemon, told, between_ticks)
+    # A call that outlasts us had better have taken effect when the next one looks: the lease ends by itself.
+    if not daemon.world.beside.doing():
+        tenure.give_back()

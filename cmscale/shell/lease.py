@@ -21,10 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Float, Update, cast, func, select, update
+from sqlalchemy import Connection, Float, cast, func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from cmscale.ports import Unavailable
+from cmscale.ports import Deposed, Unavailable
 from cmscale.shell.database import Database
 from cmscale.shell.tables import LEASE, upsert
 
@@ -46,10 +46,6 @@ NEVER = float("-inf")
 log = logging.getLogger(__name__)
 
 
-class Deposed(Unavailable):
-    """We do not lead any more: nothing of ours is written, and nothing done."""
-
-
 @dataclass(frozen=True, slots=True)
 class Holder:
     """One process that may lead; `life` tells it from any other of its number."""
@@ -61,6 +57,10 @@ class Holder:
     def __str__(self) -> str:
         return f"{self.host} (process {self.pid})"
 
+    def is_here(self, pid: int) -> bool:
+        """True if it is this process of this machine."""
+        return (self.host, self.pid) == (socket.gethostname(), pid)
+
 
 def this_process() -> Holder:
     return Holder(socket.gethostname(), os.getpid(), secrets.token_hex(8))
@@ -68,7 +68,7 @@ def this_process() -> Holder:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One time of leading, as the journal tells of it."""
+    """Who leads or led last, as the journal tells it."""
 
     number: int
     holder: Holder
@@ -91,30 +91,22 @@ def steady_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def last_term(database: Database, now: Callable[[], ColumnElement[float]] = shared_clock) -> Term | None:
-    """Who led last, and may still lead; None if nobody ever did. Raises Unavailable."""
-    with database.reading() as db:
-        row = db.execute(select(LEASE, (LEASE.c.until - now()).label("left_s"))).first()
-    return Term(row.term, Holder(row.host, row.pid, row.life), row.since, row.left_s) if row else None
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease, as one process takes, renews and loses it. May be asked from several threads."""
+    """The lease, as one process sees it."""
 
     database: Database
-    """A way of its own to the journal's database: renewing waits for no other transaction of ours."""
+    """A way of its own to the journal's database: whoever renews waits for no other transaction of ours."""
     lasts_s: float
     holder: Holder = field(default_factory=this_process)
     now: Callable[[], ColumnElement[float]] = shared_clock
     steady: Callable[[], float] = steady_clock
-    term: int = 0
-    _acts_until: float = NEVER
-    """On the steady clock."""
 
-    # --- taking it and letting it go
+    def last(self) -> Term | None:
+        """Who led last, and may still lead; None if nobody ever did. Raises Unavailable."""
+        return last_term(self.database, self.now)
 
-    def take(self) -> bool:
+    def take(self) -> Tenure | None:
         """Lead, unless another one does. In one statement, so that of two who try at once one succeeds."""
         now = self.now()
         told: dict[str, Any] = {"host": self.holder.host, "pid": self.holder.pid, "life": self.holder.life}
@@ -126,32 +118,40 @@ class Lease:
             again = {**told, "term": LEASE.c.term + 1}
             write = write.on_conflict_do_update(index_elements=[LEASE.c.id], set_=again, where=free)
             term = db.execute(write.returning(LEASE.c.term)).scalar()
-        if term is None:
-            return False
-        self.term = term
-        self._acts_until = asked + self.lasts_s * ACTED_WITHIN
-        return True
+        return None if term is None else Tenure(self, term, self.acted_until(asked))
 
-    def renew(self) -> None:
-        """Go on leading; if another one leads, we know it from now on."""
-        asked = self.steady()
-        with self.database.writing() as db:
-            ours = db.execute(self._ours().values(until=self.now() + self.lasts_s)).rowcount
-        if not ours:
+    def acted_until(self, asked: float) -> float:
+        """Until when its holder acts that has asked for it then, on the steady clock."""
+        return asked + self.lasts_s * ACTED_WITHIN
+
+
+@dataclass(slots=True)
+class Tenure:
+    """One term of ours. May be asked from several threads; once lost it never comes back."""
+
+    lease: Lease
+    term: int
+    _acts_until: float
+
+    @property
+    def holds(self) -> bool:
+        return self.lease.steady() < self._acts_until
+
+    def check(self) -> None:
+        """Raise Deposed unless we may act now; to be asked before each act."""
+        if not self.holds:
+            raise Deposed("our lease has ended, so another daemon may lead by now")
+
+    def fence(self, db: Connection) -> None:
+        """Raise Deposed unless this transaction is the leader's; nobody takes the lease before it has ended."""
+        ours = select(LEASE.c.term).where(*self._ours)
+        if db.execute(ours.with_for_update(read=True)).first() is None:
             self._acts_until = NEVER
-        elif self.holds:
-            self._acts_until = asked + self.lasts_s * ACTED_WITHIN
-
-    def give_back(self) -> None:
-        """Lead no more; another one may at once."""
-        self._acts_until = NEVER
-        # A database that can't be told now gives it away by itself when its time is over.
-        with suppress(Unavailable), self.database.writing() as db:
-            db.execute(self._ours().values(until=self.now()))
+            raise Deposed("another daemon leads by now")
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Renew it as long as this lasts, and give it back at the end."""
+    def renewed(self) -> Iterator[None]:
+        """Renew the lease as long as this lasts, beside whatever is done."""
         ended = threading.Event()
         beside = threading.Thread(target=self._renew_until, args=(ended,), name="lease", daemon=True)
         beside.start()
@@ -159,34 +159,39 @@ class Lease:
             yield
         finally:
             ended.set()
-            beside.join(self.lasts_s)
-            self.give_back()
+            beside.join(self.lease.lasts_s)
 
     def _renew_until(self, ended: threading.Event) -> None:
-        while self.holds and not ended.wait(self.lasts_s / RENEWALS):
+        while self.holds and not ended.wait(self.lease.lasts_s / RENEWALS):
             try:
                 self.renew()
             except Unavailable as error:
                 log.warning("the lease could not be renewed: %s", error)
 
-    def _ours(self) -> Update:
-        return update(LEASE).where(LEASE.c.term == self.term, LEASE.c.life == self.holder.life)
+    def renew(self) -> None:
+        """Go on leading; if another one leads, we know it from now on."""
+        asked = self.lease.steady()
+        with self.lease.database.writing() as db:
+            ours = db.execute(update(LEASE).where(*self._ours).values(until=self.lease.now() + self.lease.lasts_s))
+        if not ours.rowcount:
+            self._acts_until = NEVER
+        elif self.holds:
+            self._acts_until = self.lease.acted_until(asked)
 
-    # --- acting by it
+    def give_back(self) -> None:
+        """Lead no more; another one may at once."""
+        self._acts_until = NEVER
+        # A database that can't be told now gives it away by itself when its time is over.
+        with suppress(Unavailable), self.lease.database.writing() as db:
+            db.execute(update(LEASE).where(*self._ours).values(until=self.lease.now()))
 
     @property
-    def holds(self) -> bool:
-        """True while we may act; to be asked before every act."""
-        return self.steady() < self._acts_until
+    def _ours(self) -> tuple[ColumnElement[bool], ...]:
+        return LEASE.c.term == self.term, LEASE.c.life == self.lease.holder.life
 
-    def check(self) -> None:
-        """Raise Deposed unless we may act now."""
-        if not self.holds:
-            raise Deposed("our lease has ended, so another daemon may lead by now")
 
-    def fence(self, db: Connection) -> None:
-        """Raise Deposed unless this transaction is the leader's; nobody takes the lease before it has ended."""
-        ours = select(LEASE.c.term).where(LEASE.c.term == self.term, LEASE.c.life == self.holder.life)
-        if db.execute(ours.with_for_update(read=True)).first() is None:
-            self._acts_until = NEVER
-            raise Deposed("another daemon leads by now")
+def last_term(database: Database, now: Callable[[], ColumnElement[float]] = shared_clock) -> Term | None:
+    """Who led last, and may still lead; None if nobody ever did. Raises Unavailable."""
+    with database.reading() as db:
+        row = db.execute(select(LEASE, (LEASE.c.until - now()).label("left_s"))).first()
+    return Term(row.term, Holder(row.host, row.pid, row.life), row.since, row.left_s) if row else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from cmscale.core import consequences
 from cmscale.core.decide import Policy, decide
 from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
-from cmscale.ports import Clock
+from cmscale.ports import Clock, Deposed
 from cmscale.shell import logs
 from cmscale.shell.act import act, resume_operations
 from cmscale.shell.observe import Memory, World, idle_changes, observe
@@ -128,7 +128,8 @@ def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
 def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None] = lambda: None) -> None:
     """Tick after tick until the clock says that we are asked to end. A tick that breaks is told; the next one comes.
 
-    What there is to do between two ticks is done after each, and again and again during a long rest.
+    What there is to do between two ticks is done after each, and again and again during a long rest. Raises Deposed if
+    another daemon leads by now.
     """
     while True:
         rest_s = daemon.tick_s
@@ -136,6 +137,8 @@ def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None
             look = tick(daemon)
             told(look)
             rest_s = max(rest_s, _rest_per_look(look) * look.observe_s)
+        except Deposed:  # another daemon goes on from here
+            raise
         except Exception as error:  # one surprise must not end reconciliation for good; the journal has what was begun
             log.exception("this tick broke off; the next one starts from a fresh look")
             daemon.broken = f"the last tick broke off: {type(error).__name__}: {error}"

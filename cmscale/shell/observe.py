@@ -8,7 +8,7 @@ unseen Slurm is no evidence of absence.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -83,6 +83,8 @@ class World:
     paused: str = ""
     """Why the configuration pauses us; empty if it does not."""
     beside: Beside = field(default_factory=Beside)
+    check_lease: Callable[[], None] = lambda: None
+    """Raises Deposed unless we may act, of two daemons that share a journal."""
 
 
 @dataclass(slots=True)

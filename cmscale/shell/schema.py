@@ -133,6 +133,7 @@ class ClusterTable(Table):
     mode: Mode = Mode.OBSERVE
     state_dir: FilePath = Path("/var/lib/cm-scale")
     journal: Journal = None
+    lease: Some = 10.0
     policies: Annotated[tuple[PolicyName, ...], AfterValidator(unique)] = (
         "leave_reclaimed",
         "harvest",

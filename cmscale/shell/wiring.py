@@ -9,11 +9,13 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType, MappingProxyType
+
+from sqlalchemy import Connection
 
 from cmscale.adapters.aws import AwsPool, AwsSite, quota_family
 from cmscale.adapters.slurm.commands import SlurmCommands
@@ -23,7 +25,10 @@ from cmscale.ports import Clock, Journal, Misconfigured, Provider
 from cmscale.shell import policies, presence
 from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config, ConfigError
+from cmscale.shell.database import Database
 from cmscale.shell.journal import SqlJournal
+from cmscale.shell.lease import Lease, Term
+from cmscale.shell.lease import last_term as of_database
 from cmscale.shell.loop import Daemon
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World
@@ -192,18 +197,47 @@ def daemon(config: Config, journal: Journal, clock: Clock, *, may_act: bool) -> 
 
 
 @contextmanager
-def journal(config: Config) -> Iterator[SqlJournal]:
+def journal(config: Config, *, fence: Callable[[Connection], None] | None = None) -> Iterator[SqlJournal]:
     """The daemon's journal, to be written; made if there is none yet. Raises Misconfigured if it can't be."""
     if problems := presence.state_dir_problems(config):
         raise ConfigError(problems)
     path = config.journal
     if isinstance(path, Path) and os.access(path, os.F_OK) and not os.access(path, os.W_OK):
         raise Misconfigured(f"{path}: the journal is not for this user to write; type this as the daemon's user")
-    book = SqlJournal(path)
+    book = SqlJournal(path, fence=fence)
     try:
         yield book
     finally:
         book.dispose()
+
+
+def may_stand_by(config: Config) -> bool:
+    """True if daemons of several machines may share the journal, of which one leads."""
+    return not isinstance(config.journal, Path)
+
+
+@contextmanager
+def lease(config: Config) -> Iterator[Lease | None]:
+    """What decides which daemon leads, of those that share a journal; None where one machine has it for itself."""
+    if not may_stand_by(config):
+        yield None
+        return
+    database = Database(config.journal)
+    try:
+        yield Lease(database, config.lease_s)
+    finally:
+        database.dispose()
+
+
+def last_term(config: Config) -> Term | None:
+    """Who leads, of the daemons that share a journal, or led last; None if none ever did. Raises Unavailable."""
+    if not may_stand_by(config):
+        return None
+    database = Database(config.journal, read_only=True)
+    try:
+        return of_database(database)
+    finally:
+        database.dispose()
 
 
 def _has_journal(config: Config) -> bool:

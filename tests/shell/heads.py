@@ -14,12 +14,14 @@ from sqlalchemy import URL, Float, literal
 from sqlalchemy.sql.elements import ColumnElement
 
 from cmscale.model import HOME, Site, SiteKind
+from cmscale.ports import Deposed
+from cmscale.shell.beside import Beside
 from cmscale.shell.database import Database
 from cmscale.shell.journal import SqlJournal
-from cmscale.shell.leading import change, led
-from cmscale.shell.lease import Deposed, Holder, Lease, last_term
+from cmscale.shell.leading import begin
+from cmscale.shell.lease import Holder, Lease, Tenure
 from cmscale.shell.loop import Daemon, tick
-from cmscale.shell.observe import Memory, World
+from cmscale.shell.observe import World
 from tests.shell.cluster import Cluster, Killed
 
 LEASE_S = 10.0
@@ -46,10 +48,12 @@ class Gate:
 
 @dataclass
 class Gated:
-    """A port whose every call passes the gate before its effect and after it."""
+    """A port whose every call passes the gate before its effect and after it; or only on one side of it."""
 
     inner: Any
     gate: Gate
+    before: bool = True
+    after: bool = True
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.inner, name)
@@ -57,9 +61,11 @@ class Gated:
 
     def _call(self, name: str, value: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with self.gate.lock:
-            self.gate.pass_(name)
+            if self.before:
+                self.gate.pass_(name)
             result = value(*args, **kwargs)
-            self.gate.pass_(name)
+            if self.after:
+                self.gate.pass_(name)
             return result
 
 
@@ -92,24 +98,22 @@ class Head:
         self.gate.left = self.last_moment.left = 0
         cluster, life = self.cluster, f"{self.name}-{self.lives}"
         holder = Holder(self.name, self.lives, life)
-        self.lease = Lease(Database(self.where), LEASE_S, holder, self.now, cluster.clock.now)
-        self.journal = SqlJournal(self.where, fence=self.lease.fence)
+        self.lease = Lease(Database(self.where), LEASE_S, holder, self.now, cluster.clock.steady)
+        self.journal = SqlJournal(self.where)
         sites = {name: Site(name, SiteKind.AWS) for name in cluster.clouds}
-        bare = World(
-            scheduler=cluster.slurm,
-            providers={name: Gated(cloud, self.last_moment) for name, cloud in cluster.clouds.items()},
-            journal=Gated(self.journal, self.gate),
+        clouds = {name: Gated(cloud, self.last_moment, after=False) for name, cloud in cluster.clouds.items()}
+        world = World(
+            # What is between the question for the lease and the effect of a call, no lease can help.
+            scheduler=Gated(cluster.slurm, self.gate, before=False),
+            providers={name: Gated(cloud, self.gate, before=False) for name, cloud in clouds.items()},
+            journal=self.journal,
             clock=cluster.clock,
             sites=MappingProxyType(sites | {HOME: Site(HOME, SiteKind.ONPREM)}),
             pools=MappingProxyType({each.name: each for each in cluster.pools}),
+            beside=Beside(answer_s=60),
         )
-        world = led(bare, self.lease)
-        gated = replace(
-            world,
-            scheduler=Gated(world.scheduler, self.gate),
-            providers={name: Gated(each, self.gate) for name, each in world.providers.items()},
-        )
-        self.daemon = Daemon(gated, cluster.policies, cluster.limits, life, may_act=True)
+        self.tenure: Tenure | None = None
+        self.daemon = Daemon(world, cluster.policies, cluster.limits, life, may_act=True)
 
     def end(self) -> None:
         """Let go of the database, as the kernel does for a process that is dead."""
@@ -125,8 +129,8 @@ class Head:
         if self.frozen:
             return
         try:
-            if self.lease.holds:
-                self.lease.renew()
+            if self.tenure and self.tenure.holds:
+                self.tenure.renew()
             elif not self._takes():
                 return
             self.ticks += 1
@@ -137,11 +141,15 @@ class Head:
             self.start()
 
     def _takes(self) -> bool:
-        last = last_term(self.lease.database, self.now)
-        if (last and last.holds) or not self.lease.take():
+        last = self.lease.last()
+        self.tenure = None if last and last.holds else self.lease.take()
+        if self.tenure is None:
             return False
-        self.daemon.memory = Memory()
-        self.journal.tell([change(self.lease, last, self.cluster.clock.now())])
+        self.journal.dispose()
+        self.journal = SqlJournal(self.where, fence=self.tenure.fence)
+        begin(self.daemon, self.tenure, last, Gated(self.journal, self.gate))
+        check = Gated(self.tenure, self.gate, after=False).check
+        self.daemon.world = replace(self.daemon.world, check_lease=check)
         return True
 
 
@@ -159,7 +167,7 @@ class Pair:
 
     @property
     def leader(self) -> Head | None:
-        return next((head for head in self.heads if head.lease.holds and not head.frozen), None)
+        return next((head for head in self.heads if head.tenure and head.tenure.holds and not head.frozen), None)
 
     def second(self) -> None:
         """A second passes for everybody."""

@@ -67,7 +67,8 @@ def test_when_the_leader_stands_still_the_other_one_has_looked_within_fifteen_se
 def test_when_the_leader_gives_the_lease_back_the_other_one_leads_at_its_next_try(pair: Pair) -> None:
     pair.second()
     first, second = pair.heads
-    first.lease.give_back()
+    assert first.tenure
+    first.tenure.give_back()
     first.frozen = True
     pair.second()
     assert second.ticks == 1
@@ -95,7 +96,11 @@ def test_the_next_leader_knows_what_the_last_one_has_learned(pair: Pair) -> None
 
 # --- struck at any call ----------------------------------------------------------------------------------------------
 
-FIRSTS = (1, 4)
+at_other_calls = pytest.mark.parametrize(
+    ("where", "first"),
+    [("sqlite", 1), ("sqlite", 4), pytest.param("postgresql", 2, marks=pytest.mark.slow)],
+    indirect=["where"],
+)
 
 
 def struck(pair: Pair, first: int, what_happens: Callable[[Head], None]) -> int:
@@ -124,7 +129,7 @@ def struck(pair: Pair, first: int, what_happens: Callable[[Head], None]) -> int:
     return times
 
 
-@pytest.mark.parametrize("first", FIRSTS)
+@at_other_calls
 def test_killed_at_any_call_whoever_leads_is_followed_and_nothing_is_made_twice(anywhere: Pair, first: int) -> None:
     def dies(_: Head) -> None:
         raise Killed
@@ -134,7 +139,7 @@ def test_killed_at_any_call_whoever_leads_is_followed_and_nothing_is_made_twice(
     everything_is_served_once(anywhere)
 
 
-@pytest.mark.parametrize("first", FIRSTS)
+@at_other_calls
 def test_frozen_at_any_call_whoever_led_does_nothing_when_it_wakes_up(anywhere: Pair, first: int) -> None:
     def freezes(head: Head) -> None:
         if not any(each.frozen for each in anywhere.heads):
