@@ -22,9 +22,10 @@ from cmscale.shell.leading import begin
 from cmscale.shell.lease import Holder, Lease, Tenure
 from cmscale.shell.loop import Daemon, tick
 from cmscale.shell.observe import World
-from tests.shell.cluster import Cluster, Killed
+from cmscale.shell.schema import ClusterTable
+from tests.shell.cluster import Cluster, Killed, shipped
 
-LEASE_S = 10.0
+LEASE_S = ClusterTable(name="simulated").lease
 
 
 @dataclass
@@ -34,13 +35,14 @@ class Gate:
     happens: Callable[[], None] = lambda: None
     left: int = 0
     """In so many passes; 0: never."""
-    call: str = ""
-    """Only calls of this name count; empty: all."""
+    begins: str = ""
+    """Passes count from the first call of this name on."""
     lock: Any = field(default_factory=RLock)
 
     def pass_(self, call: str) -> None:
-        if self.call not in {"", call}:
+        if self.begins not in {"", call}:
             return
+        self.begins = ""
         self.left -= 1
         if self.left == 0:
             self.happens()
@@ -76,6 +78,7 @@ class Head:
     name: str
     cluster: Cluster
     where: Path | URL
+    lease_s: float
     gate: Gate = field(default_factory=Gate)
     """Around every call, the questions for the lease included."""
     last_moment: Gate = field(default_factory=Gate)
@@ -98,7 +101,7 @@ class Head:
         self.gate.left = self.last_moment.left = 0
         cluster, life = self.cluster, f"{self.name}-{self.lives}"
         holder = Holder(self.name, self.lives, life)
-        self.lease = Lease(Database(self.where), LEASE_S, holder, self.now, cluster.clock.steady)
+        self.lease = Lease(Database(self.where), self.lease_s, holder, self.now, cluster.clock.steady)
         self.journal = SqlJournal(self.where)
         sites = {name: Site(name, SiteKind.AWS) for name in cluster.clouds}
         clouds = {name: Gated(cloud, self.last_moment, after=False) for name, cloud in cluster.clouds.items()}
@@ -156,9 +159,9 @@ class Head:
 class Pair:
     """Two head nodes."""
 
-    def __init__(self, where: Path | URL) -> None:
-        self.cluster = Cluster(where)
-        self.heads = Head("head1", self.cluster, where), Head("head2", self.cluster, where)
+    def __init__(self, where: Path | URL, lease_s: float = LEASE_S, idle: str = "60s") -> None:
+        self.cluster = Cluster(where, policies=shipped(release_idle={"idle": idle}))
+        self.heads = tuple(Head(name, self.cluster, where, lease_s) for name in ("head1", "head2"))
 
     def end(self) -> None:
         self.cluster.journal.dispose()

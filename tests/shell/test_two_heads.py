@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from sqlalchemy import URL
@@ -27,6 +29,14 @@ def anywhere(where: Path | URL) -> Iterator[Pair]:
     heads = Pair(where)
     yield heads
     heads.end()
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder for many short-lived journals, none of which needs a disk."""
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(dir=shared if shared.is_dir() else tmp_path) as folder:
+        yield Path(folder)
 
 
 def load(pair: Pair) -> None:
@@ -151,11 +161,75 @@ def test_frozen_at_any_call_whoever_led_does_nothing_when_it_wakes_up(anywhere: 
     everything_is_served_once(anywhere)
 
 
+def frozen_at_each_call(
+    folder: Path, until: Callable[[Pair], bool], load: Callable[[Pair], None], meanwhile: Callable[[Pair], None]
+) -> Iterator[Pair]:
+    """For each call of the leader's tick that makes `until` true: two heads, of which the leader was frozen there."""
+
+    def begun(number: int) -> Pair:
+        pair = Pair(folder / f"{number}.db", lease_s=3, idle="3s")
+        pair.cluster.cloud.boot_s = 2
+        load(pair)
+        return pair
+
+    undisturbed = begun(0)
+    before_s = -1
+    while not until(undisturbed):
+        undisturbed.second()
+        before_s += 1
+    undisturbed.end()
+    for number in count(1):
+        pair = begun(number)
+        pair.seconds(before_s)
+        leader = pair.leader
+        assert leader
+
+        def freezes(pair: Pair = pair, leader: Head = leader) -> None:
+            meanwhile(pair)
+            pair.freeze(leader, 5)
+
+        leader.gate.happens = freezes
+        leader.gate.left = number
+        leader.gate.begins = "begin"  # until then it only reads
+        pair.second()
+        if leader.gate.left <= 0:
+            yield pair
+        pair.end()
+        if leader.gate.left > 0:
+            assert number > 4
+            return
+
+
+@pytest.mark.slow
+def test_frozen_at_each_call_of_the_tick_that_launches_it_makes_no_second_machine(in_memory: Path) -> None:
+    for pair in frozen_at_each_call(in_memory, lambda pair: bool(pair.cluster.starts), load, lambda _: None):
+        pair.seconds(2)
+        assert sum(map(len, pair.cluster.cloud.made.values())) == 5
+
+
+@pytest.mark.slow
+def test_frozen_at_each_call_of_the_tick_that_deletes_it_takes_no_machine_away_that_is_used_by_then(
+    in_memory: Path,
+) -> None:
+    def one_job(pair: Pair) -> None:
+        pair.cluster.slurm.submit(1, ask(), run_s=2)
+
+    def another_job(pair: Pair) -> None:
+        pair.cluster.slurm.submit(2, ask(), run_s=4)
+
+    def deletes(pair: Pair) -> bool:
+        return any(call.startswith("delete") for call in pair.cluster.cloud.calls)
+
+    for pair in frozen_at_each_call(in_memory, deletes, one_job, another_job):
+        pair.run_until(lambda pair=pair: len(pair.cluster.slurm.done) == 2, limit=60)  # type: ignore[misc]
+        assert pair.cluster.slurm.failed == {}
+
+
 def test_frozen_at_the_last_moment_before_a_launch_it_gets_the_machines_that_its_successor_has_made(pair: Pair) -> None:
     load(pair)
     first, second = pair.heads
     first.last_moment.happens = lambda: pair.freeze(first, 20)
-    first.last_moment.call = "start"
+    first.last_moment.begins = "start"
     first.last_moment.left = 1
     pair.run_until(lambda: second.ticks > 0)
     assert len(pair.cluster.starts) > len(pair.cluster.cloud.made), "one of them was asked for by both"
