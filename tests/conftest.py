@@ -1,14 +1,23 @@
-"""What every test may ask for."""
+"""What holds in every test, and what every test may ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 from sqlalchemy import URL
 
+from cmscale.shell import decisions
 from tests.postgres.server import Server
+
+
+@pytest.fixture(autouse=True)
+def _writing_a_snapshot_takes_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which ticks are kept hangs on what writing one takes: a busy machine would keep others than the test wrote."""
+    moments = count()
+    monkeypatch.setattr(decisions, "perf_counter", lambda: next(moments) * 1e-5)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from cmscale.core.pins import pinned
+from cmscale.core.pins import pin_of, pinned
 from cmscale.model import (
     HOME,
     Action,
@@ -51,7 +51,7 @@ def bindings(view: Snapshot, goals: Iterable[Goal], incomplete: Collection[GangI
         return
     living = _living(view)
     for job in view.jobs:
-        if job.id not in sites and job.id not in pins:
+        if job.id not in sites and job.id not in pins and job.array not in pins:
             continue
         if job.pending and (pin := _pin(view, job, sites.get(job.id, set()), living)):
             yield pin
@@ -60,8 +60,8 @@ def bindings(view: Snapshot, goals: Iterable[Goal], incomplete: Collection[GangI
 def _pin(view: Snapshot, job: Job, at: Collection[SiteName], living: Mapping[str, set[SiteName]]) -> Action | None:
     """The pin of a job whose nodes are all at one site, if Slurm could give it others and its constraint allows it."""
     op = OpId(f"{view.tick}-pin")
-    fact = view.fact(FactKind.PIN, job.id)
-    if fact and not at:
+    fact = None if at else pin_of(view, job)
+    if fact:
         return Action(
             Verb.PIN, _NOBODY, "its nodes are gone; any site may serve it again", op, job=job.id, arg=fact.why
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from cmscale.core.pins import pin_of
 from cmscale.model import (
     Action,
     Closure,
@@ -47,17 +48,24 @@ def facts(view: Snapshot, plan: Plan, limits: Limits) -> Iterator[Fact]:
                 yield Fact(FactKind.STOPPED, node.name, view.now, view.now + STOPPED_S, node.sick, _US)
         elif action.verb is Verb.REQUEUE and job:
             yield Fact(FactKind.REQUEUED, job, view.now, view.now + REQUEUED_S, action.reason, _US)
-        elif action.verb is Verb.PIN and job and not view.fact(FactKind.PIN, job):
-            own = next((each.ask.constraint.text for each in view.jobs if each.id == job), "")
-            yield Fact(FactKind.PIN, job, view.now, view.now + PINNED_S, own, _US)
+        elif action.verb is Verb.PIN and job:
+            changed = next((each for each in view.jobs if each.id == job), None)
+            if changed and pin_of(view, changed) is None:
+                own = changed.ask.constraint.text
+                yield Fact(FactKind.PIN, job, view.now, view.now + PINNED_S, own, _US)
 
 
 def unpinned(view: Snapshot, plan: Plan) -> Iterator[JobId]:
-    """Jobs that get their own constraint back: once Slurm has it, the pin is forgotten."""
+    """Jobs that get their own constraint back: once Slurm has it, the pin is forgotten.
+
+    Not that of an array while a task of it bears the pin: it may come back to the queue.
+    """
     for action in plan.actions:
         fact = view.fact(FactKind.PIN, action.job) if action.verb is Verb.PIN and action.job else None
         if fact and action.job and action.arg == fact.why:
-            yield action.job
+            tasks = [each for each in view.jobs if each.array == action.job and each.id != action.job]
+            if not any(pin_of(view, task) for task in tasks):
+                yield action.job
 
 
 def events(view: Snapshot, plan: Plan) -> Iterator[Event]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from cmscale.model import Fact, FactKind, Job, Snapshot
+
 _ALL_OF = re.compile(r"[A-Za-z0-9_.=+\-/@#$:]+([&,][A-Za-z0-9_.=+\-/@#$:]+)*")
 
 
@@ -18,3 +20,16 @@ def pinned(constraint: str, feature: str) -> str | None:
     if not _ALL_OF.fullmatch(constraint):
         return None
     return constraint if feature in re.split("[&,]", constraint) else f"{constraint}&{feature}"
+
+
+def pin_of(view: Snapshot, job: Job) -> Fact | None:
+    """The pin that the job bears now: its own or the one its array had when it began; None if it bears none.
+
+    What its user has changed since is the user's: only a constraint that we could have written is a pin.
+    """
+    for subject in (job.id, job.array):
+        fact = view.fact(FactKind.PIN, subject) if subject else None
+        text = job.ask.constraint.text
+        if fact and text != fact.why and text in {pinned(fact.why, site) for site in view.sites}:
+            return fact
+    return None

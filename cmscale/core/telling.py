@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cmscale import fit
 from cmscale.core.explain import goals_by_job
+from cmscale.core.pins import pin_of
 from cmscale.core.remedies import CHANGES, IDLE, of_node, of_pool, of_refusal, of_slurm, span
 from cmscale.core.steps import step
 from cmscale.model import (
@@ -98,7 +99,7 @@ def _standing(view: Snapshot, plan: Plan, job: Job) -> list[str]:
     needs = f"Each of its {job.count} tasks needs" if job.count > 1 else "It needs"
     reason = f" ({job.reason})" if job.reason else ""
     told = [f"Job {job.id} is pending{reason}: {job.why}.", f"{needs} {need(job.ask)}."]
-    if fact := view.fact(FactKind.PIN, job.id):
+    if fact := pin_of(view, job):
         own = f'the constraint "{fact.why}" of its own' if fact.why else "no constraint of its own"
         told.append(f"cm-scale has pinned it to {job.ask.constraint.text}, where its nodes are; it has {own}.")
     if job.help is Help.ASK_AGAIN:

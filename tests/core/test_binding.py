@@ -53,6 +53,10 @@ def pinned_from(own: str) -> dict[str, object]:
     return {"facts": MappingProxyType({(FactKind.PIN, "1"): fact})}
 
 
+def constrained(text: str) -> Constraint:
+    return Constraint(text, ((Part(0, (frozenset(text.split("&")),)),),))
+
+
 def test_a_complete_gang_is_pinned_to_its_site_if_slurm_could_mix_it_with_another() -> None:
     assert pins(seen(LIVING_IN_THE_WEST), GOALS) == [(Verb.PIN, EAST)]
     assert pins(seen(home_node()), GOALS) == [(Verb.PIN, EAST)]
@@ -77,19 +81,31 @@ def test_a_partition_may_let_its_jobs_mix_sites() -> None:
 
 
 def test_the_users_own_constraint_is_kept_beside_the_pin() -> None:
-    own = Constraint("gpu", ((Part(0, (frozenset({"gpu"}),)),),))
-    constrained = seen(LIVING_IN_THE_WEST, jobs=[job(1, ask(nodes=2, tasks=2, constraint=own))])
-    assert pins(constrained, GOALS) == [(Verb.PIN, "gpu&east")]
+    own = seen(LIVING_IN_THE_WEST, jobs=[job(1, ask(nodes=2, tasks=2, constraint=constrained("gpu")))])
+    assert pins(own, GOALS) == [(Verb.PIN, "gpu&east")]
 
 
 def test_a_pinned_job_is_not_pinned_again() -> None:
-    there = Constraint(EAST, ((Part(0, (frozenset({EAST}),)),),))
-    again = seen(LIVING_IN_THE_WEST, jobs=[job(1, ask(nodes=2, tasks=2, constraint=there))], **pinned_from(""))
+    again = seen(
+        LIVING_IN_THE_WEST, jobs=[job(1, ask(nodes=2, tasks=2, constraint=constrained(EAST)))], **pinned_from("")
+    )
     assert pins(again, GOALS) == []
 
 
 def test_a_pinned_job_without_nodes_gets_its_own_constraint_back() -> None:
-    assert pins(seen(**pinned_from("gpu")), []) == [(Verb.PIN, "gpu")]
+    waiting = job(1, ask(nodes=2, tasks=2, constraint=constrained("gpu&east")))
+    assert pins(seen(jobs=[waiting], **pinned_from("gpu")), []) == [(Verb.PIN, "gpu")]
+
+
+def test_what_its_user_has_asked_since_is_left_to_the_user() -> None:
+    changed = job(1, ask(nodes=2, tasks=2, constraint=constrained("big")))
+    assert pins(seen(jobs=[changed], **pinned_from("gpu")), []) == []
+
+
+def test_a_requeued_task_of_a_pinned_array_gets_its_own_constraint_back() -> None:
+    back = job(7, ask(nodes=2, tasks=2, constraint=constrained(EAST)), array=JobId("1"))
+    (action,) = bindings(seen(jobs=[back], **pinned_from("")), [], frozenset())
+    assert (action.verb, action.job, action.arg) == (Verb.PIN, "7", "")
 
 
 def test_a_pinned_job_that_runs_is_left_as_it_is() -> None:

@@ -1,18 +1,23 @@
 """What a plan leaves behind: facts for later ticks, events for people."""
 
 from types import MappingProxyType
+from typing import Any
 
 from cmscale.core.consequences import closure_events, events, facts, unpinned
 from cmscale.model import (
     Action,
     Closure,
+    Constraint,
     EventKind,
+    Fact,
     FactKind,
     GangId,
+    Job,
     JobId,
     Limits,
     NodeName,
     OpId,
+    Part,
     Plan,
     PolicyFailure,
     PoolName,
@@ -21,7 +26,7 @@ from cmscale.model import (
     Verb,
     Want,
 )
-from tests.builders import NOW, ask, goal, job, node, view
+from tests.builders import EAST, NOW, ask, goal, job, node, view
 
 STUCK = node("t4-1", Power.STARTING, sick="machine i-1 has not joined Slurm within 900 s")
 LOST = node("t4-2", Power.ON, sick="Slurm has lost it: Not responding")
@@ -48,14 +53,30 @@ def test_a_machine_that_is_switched_off_hard_was_given_up_before() -> None:
     assert list(facts(view(nodes=[hanging]), plan(action(Verb.DELETE, "t4-1")), Limits())) == []
 
 
+UNPIN = plan(action(Verb.PIN, "", job=JobId("1"), arg=""))
+
+
+def kept_in_the_east(number: int, **changes: Any) -> Job:
+    east = Constraint(EAST, ((Part(0, (frozenset({EAST}),)),),))
+    return job(number, ask(nodes=2, constraint=east), **changes)
+
+
 def test_a_pin_remembers_the_constraint_of_the_user_and_is_forgotten_with_it() -> None:
     own = job(1, ask(nodes=2))
     pin = action(Verb.PIN, "", job=JobId("1"), arg="east")
     (fact,) = facts(view(jobs=[own]), plan(pin), Limits())
     assert (fact.kind, fact.subject, fact.why) == (FactKind.PIN, "1", "")
-    known = view(jobs=[own], facts=MappingProxyType({(FactKind.PIN, "1"): fact}))
+    known = view(jobs=[kept_in_the_east(1)], facts=MappingProxyType({(FactKind.PIN, "1"): fact}))
     assert list(facts(known, plan(pin), Limits())) == []
-    assert list(unpinned(known, plan(action(Verb.PIN, "", job=JobId("1"), arg="")))) == ["1"]
+    assert list(unpinned(known, UNPIN)) == ["1"]
+
+
+def test_the_pin_of_an_array_is_not_forgotten_while_a_task_bears_it() -> None:
+    fact = Fact(FactKind.PIN, "1", NOW - 60, NOW + 3600, "")
+    known = MappingProxyType({(FactKind.PIN, "1"): fact})
+    array, task = kept_in_the_east(1, array=JobId("1"), count=2), kept_in_the_east(7, array=JobId("1"), state="RUNNING")
+    assert list(unpinned(view(jobs=[array, task], facts=known), UNPIN)) == []
+    assert list(unpinned(view(jobs=[array], facts=known), UNPIN)) == ["1"]
 
 
 def test_a_requeued_job_is_remembered_and_told() -> None:

@@ -20,6 +20,7 @@ from cmscale.model import (
     OFF_REASON,
     Ask,
     Closure,
+    Constraint,
     Creations,
     FactKind,
     Help,
@@ -27,6 +28,7 @@ from cmscale.model import (
     Limits,
     MachineState,
     NodeName,
+    Part,
     PolicyFailure,
     PoolName,
     Power,
@@ -314,7 +316,9 @@ def test_a_job_that_more_nodes_would_not_help_and_one_that_runs_are_told_in_a_fe
 
 
 def test_a_job_that_is_pinned_to_a_site_is_told_what_its_user_had_asked_for() -> None:
-    seen = view(jobs=[WAITING], facts=facts(fact(FactKind.PIN, "1", why="gpu")))
+    there = Constraint("gpu&east", ((Part(0, (frozenset({"gpu", "east"}),)),),))
+    kept = replace(WAITING, ask=replace(WAITING.ask, constraint=there))
+    seen = view(jobs=[kept], facts=facts(fact(FactKind.PIN, "1", why="gpu")))
     assert any('it has the constraint "gpu" of its own' in sentence for sentence in told(seen))
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cmscale.model import MachineState, NodeName, Operation, OpId, PoolName, Result, Verb
-from tests.builders import ask, pool
+from tests.builders import EAST, WEST, ask, pool
 from tests.shell.cluster import Cluster, shipped
 
 LICENCE = NodeName("lic-1")
@@ -41,3 +41,18 @@ def test_a_machine_that_may_have_been_powered_on_is_not_made_up_for_by_another(t
     assert {call.split()[2] for call in cluster.starts[1:]} == {"t4-1"}
     cluster.cloud.relent()
     cluster.run_until(lambda: bool(cluster.slurm.done))
+
+
+def test_tasks_of_a_pinned_array_that_come_back_to_the_queue_may_run_at_any_site_again(tmp_path: Path) -> None:
+    near, far = pool("near", 4, site=EAST), pool("far", 2, site=WEST, price_hour=9.0, keep=1)
+    cluster = Cluster(tmp_path / "journal.db", pools=[near, far])
+    cluster.run_until(lambda: bool(cluster.clouds[WEST].machines), every_s=10)
+    cluster.tick(20, every_s=10)
+    cluster.slurm.submit(1, ask(nodes=2, tasks=2, exclusive=True), run_s=900, count=2)
+    cluster.run_until(lambda: len(cluster.slurm.running) == 2, every_s=10)
+    assert {task.job.ask.constraint.text for task in cluster.slurm.running.values()} == {EAST}
+    cluster.clouds[EAST].refuse(Result.CAPACITY)
+    for name in near.nodes:
+        cluster.clouds[EAST].reclaim(name, 120)
+    cluster.run_until(lambda: not cluster.slurm.running and not cluster.clouds[EAST].alive, every_s=10)
+    cluster.run_until(lambda: len(cluster.slurm.done) == 2, every_s=10)
