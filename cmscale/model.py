@@ -569,6 +569,7 @@ class EventKind(Enum):
     PAUSED = "paused"
     RESUMED = "resumed"
     POLICY_FAILED = "policy-failed"
+    JOURNAL_LOST = "journal-lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -611,6 +612,8 @@ class Snapshot:
     """Machines of ours beside the one that serves their node: second machines of a name."""
     unseen: str = ""
     """Why Slurm could not be read; empty if it was."""
+    unrecorded: str = ""
+    """Why the journal can't be read or written; empty if it can."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each record that could not be read."""
 

@@ -35,7 +35,7 @@ def run_(config: Config, *, once: bool, only_observe: bool, verbose: bool, in_js
     _log(verbose=verbose)
     system_clock = wiring.SystemClock()
     system_clock.end_on_signals()
-    with presence.only_daemon(config), wiring.journal(config) as journal:
+    with presence.only_daemon(config), wiring.journal(config, system_clock) as journal:
         daemon = wiring.daemon(config, journal, system_clock, may_act=not only_observe)
         _refuse_what_cannot_work(daemon)
         told = _Told(config, daemon, in_json=in_json)

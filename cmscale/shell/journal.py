@@ -6,7 +6,8 @@ All of it is in one database. Each part says itself what it is for; dated facts 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -37,6 +38,9 @@ WEEK_H = 7 * 24
 WEEKS_KEPT = 5
 WEEKS_COUNTED = 4
 
+LOST_REST_S = 300.0
+"""How long we pause when a journal was lost: a launch of ours may still be on its way into the cloud's listings."""
+
 EVIDENCE_CHARS = 64 * 1024
 """The end of a console is kept up to here; EC2 itself keeps no more."""
 
@@ -47,13 +51,23 @@ class SqlJournal(Operations, Decisions):
     """The journal in a SQLite file, or in the PostgreSQL database of a URL; None: in memory, for a look that must
     leave no trace.
 
-    Raises Misconfigured if only a person can make it readable. A database that does not answer is no reason to raise:
+    Raises Misconfigured if only a person can make it usable. A database that does not answer is no reason to raise:
     whoever uses the journal is told then. With `read_only` nothing is written, so that somebody who may only read the
-    daemon's journal can look at it.
+    daemon's journal can look at it. The daemon `keeps` it; `used` says that one was at work here before, so that a
+    journal which is not there is one that was lost.
     """
 
-    def __init__(self, where: Path | URL | None, *, read_only: bool = False) -> None:
-        super().__init__(Database(where, read_only=read_only))
+    def __init__(
+        self,
+        where: Path | URL | None,
+        *,
+        read_only: bool = False,
+        keeps: bool = False,
+        used: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(Database(where, self._tell_of_loss, read_only=read_only, keeps=keeps, used=used))
+        self._now = now
         self._busy: dict[PoolName, tuple[int, int]] = {}
         try:
             self._database.open()
@@ -61,6 +75,15 @@ class SqlJournal(Operations, Decisions):
             raise
         except Unavailable as error:
             log.warning("%s", error)
+
+    def _tell_of_loss(self, db: Connection, why: str) -> None:
+        """Nothing is started until listings show every machine of which only the lost journal knew."""
+        now = self._now()
+        told = f"the journal was lost and is begun anew: {why}"
+        log.error("%s", told)
+        pause = {"kind": FactKind.PAUSE.value, "subject": "", "at": now, "until": now + LOST_REST_S}
+        db.execute(insert(FACTS).values(**pause, why=told, by="cm-scale"))
+        db.execute(insert(EVENTS).values(at=now, kind=EventKind.JOURNAL_LOST.value, subject="", text=told))
 
     # --- dated facts
 

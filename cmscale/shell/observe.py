@@ -8,10 +8,11 @@ unseen Slurm is no evidence of absence.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from cmscale.core.standing import ORDINARY, Standing, standings
 from cmscale.model import (
@@ -47,6 +48,10 @@ from cmscale.model import (
 )
 from cmscale.ports import Clock, Journal, Provider, Reading, Scheduler, Unavailable
 from cmscale.shell.scripts import Scripts
+
+K = TypeVar("K")
+T = TypeVar("T")
+V = TypeVar("V")
 
 log = logging.getLogger(__name__)
 
@@ -118,16 +123,18 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
             reservations = calendar.result()
     except Unavailable as error:
         unseen = str(error)
-    machines = _with_fresh(machines, world.journal.fresh(now - SETTLING_S), memory)
+    journal, asked = world.journal, _Asked()
+    fresh = asked.list(lambda: journal.fresh(now - SETTLING_S))
+    machines = machines if asked.in_vain else _with_fresh(machines, fresh, memory)
     serving, surplus = _serving(machines, records.items)
     memory.stopping = _stopping(machines, memory.stopping, now)
-    ops = {node: operation for operation in world.journal.under_way() for node in operation.nodes}
+    ops = {node: operation for operation in asked.list(journal.under_way) for node in operation.nodes}
     offset_s = world.clock.utc_offset_s()
     known = _Known(
         serving,
         ops,
-        world.journal.idle(),
-        _jobs_of(world.journal, serving.values()),
+        asked.map(journal.idle),
+        asked.map(lambda: _jobs_of(journal, serving.values())),
         standings(world.pools.values(), reservations.items, now, offset_s),
         notices,
         memory.stopping,
@@ -137,6 +144,7 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
     nodes = {record.name: _join(record, pool_of.get(record.name), known) for record in records.items}
     nodes |= _helpers(world.pools.values(), known) if not unseen else {}
     strays = () if unseen else _strays(nodes, serving)
+    submitted = {job.id: job.submit for job in jobs.items}
     return Snapshot(
         now=now,
         tick=tick,
@@ -144,25 +152,47 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
         nodes=MappingProxyType(nodes),
         pools=world.pools,
         sites=MappingProxyType(sites),
-        closed=MappingProxyType(dict(world.journal.closed())),
-        creations=MappingProxyType(dict(world.journal.creations({job.id: job.submit for job in jobs.items}))),
-        launches=world.journal.launches(now - 3600),
+        closed=MappingProxyType(dict(asked.map(journal.closed))),
+        creations=MappingProxyType(dict(asked.map(lambda: journal.creations(submitted)))),
+        launches=asked.list(lambda: journal.launches(now - 3600)),
         queues=world.queues,
         reservations=reservations.items,
-        facts=MappingProxyType(_facts(world, now)),
-        usual=MappingProxyType(dict(world.journal.usual(now))),
-        used_s=MappingProxyType(_used(world, now)),
+        facts=MappingProxyType(_facts(asked.list(lambda: journal.facts(now)), world.paused, now)),
+        usual=MappingProxyType(dict(asked.map(lambda: journal.usual(now)))),
+        used_s=MappingProxyType(dict(asked.map(lambda: _used(world, now)))),
         utc_offset_s=offset_s,
         surplus=surplus,
         unseen=unseen,
+        unrecorded=asked.in_vain,
         unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *strays),
     )
 
 
-def _facts(world: World, now: float) -> dict[tuple[FactKind, str], Fact]:
-    facts = {(fact.kind, fact.subject): fact for fact in world.journal.facts(now)}
-    if world.paused:
-        facts[FactKind.PAUSE, ""] = Fact(FactKind.PAUSE, "", now, now, world.paused)
+class _Asked:
+    """The journal's answers. After the first that does not come none is asked for: each would take as long."""
+
+    def __init__(self) -> None:
+        self.in_vain = ""
+
+    def list(self, ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
+        return self._answer(ask) or ()
+
+    def map(self, ask: Callable[[], Mapping[K, V]]) -> Mapping[K, V]:
+        return self._answer(ask) or {}
+
+    def _answer(self, ask: Callable[[], T]) -> T | None:
+        if not self.in_vain:
+            try:
+                return ask()
+            except Unavailable as error:
+                self.in_vain = str(error)
+        return None
+
+
+def _facts(known: Iterable[Fact], paused: str, now: float) -> dict[tuple[FactKind, str], Fact]:
+    facts = {(fact.kind, fact.subject): fact for fact in known}
+    if paused:
+        facts[FactKind.PAUSE, ""] = Fact(FactKind.PAUSE, "", now, now, paused)
     return facts
 
 

@@ -1,6 +1,7 @@
 """What stands in the journal?
 
-A module that keeps a part of it adds its tables here, and a class that derives from `database.Part` to `SqlJournal`.
+A module that keeps a part of it adds its tables here, how older journals come by them to `migrations`, and a class that
+derives from `database.Part` to `SqlJournal`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from sqlalchemy import (
     String,
     Table,
     TypeDecorator,
-    inspect,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -127,19 +127,6 @@ SNAPSHOTS = Table(
     Column("plan", LargeBinary, nullable=False),
     Index("snapshots_by_age", "at", "bytes"),
 )
-
-
-def create(db: Connection) -> None:
-    """The tables and indices that the journal lacks."""
-    _tables.create_all(db)
-    for table in _tables.tables.values():
-        for index in table.indexes:
-            index.create(db, checkfirst=True)
-
-
-def lacking(db: Connection) -> set[str]:
-    """The tables that the journal lacks."""
-    return set(_tables.tables) - set(inspect(db).get_table_names())
 
 
 def upsert(db: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:

@@ -167,14 +167,17 @@ def daemon(config: Config, journal: Journal, clock: Clock, *, may_act: bool) -> 
 
 
 @contextmanager
-def journal(config: Config) -> Iterator[SqlJournal]:
-    """The daemon's journal, to be written; made if there is none yet. Raises Misconfigured if it can't be."""
+def journal(config: Config, keeper: Clock | None = None) -> Iterator[SqlJournal]:
+    """The daemon's journal, to be written; made if there is none yet. Raises Misconfigured if it can't be. The daemon
+    gives its clock, and keeps it: what is broken is begun anew.
+    """
     if problems := presence.state_dir_problems(config):
         raise ConfigError(problems)
     path = config.journal
     if isinstance(path, Path) and os.access(path, os.F_OK) and not os.access(path, os.W_OK):
         raise Misconfigured(f"{path}: the journal is not for this user to write; type this as the daemon's user")
-    book = SqlJournal(path)
+    used = bool(presence.last_tick(config))
+    book = SqlJournal(path, keeps=keeper is not None, used=used, now=(keeper or SystemClock()).now)
     try:
         yield book
     finally:

@@ -128,7 +128,7 @@ class Server:
 
     def remove(self) -> None:
         """End it and leave nothing."""
-        self.stop()
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- what is in it

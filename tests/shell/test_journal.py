@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -310,36 +308,6 @@ def test_what_is_old_goes_but_never_what_is_under_way(journal: SqlJournal) -> No
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def old_file(tmp_path: Path) -> Path:
-    """A journal as version 0.1.0 wrote it."""
-    path = tmp_path / "journal.db"
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript((Path(__file__).parent / "journal-0.1.0.sql").read_text(encoding="utf-8"))
-    return path
-
-
-def test_a_journal_of_the_first_version_goes_on_with_what_it_lacks(old_file: Path) -> None:
-    journal = SqlJournal(old_file)
-    assert journal.creations({JobId("17"): 0.0}) == {"17": Creations(1, need=2, first=NOW, refused=1)}
-    journal.put_fact(Fact(FactKind.PAUSE, "", NOW, NOW + 60, "why"))
-    journal.record(view(), Plan("t2", NOW))
-    assert len(journal.facts(NOW)) == len(journal.ticks(0)) == 1
-    journal.dispose()
-    with closing(sqlite3.connect(old_file)) as db:
-        assert ("ix_operation_nodes_machine",) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")
-
-
-def test_whoever_may_only_read_a_journal_of_the_first_version_sees_what_it_lacks_as_empty(old_file: Path) -> None:
-    before = old_file.read_bytes()
-    reader = SqlJournal(old_file, read_only=True)
-    assert len(reader.history(node=ONE)) == len(list(reader.plans(0))) == 1
-    assert not any((reader.facts(NOW), reader.events(0), reader.evidence(ONE), reader.ticks(0), reader.usual(NOW)))
-    assert reader.stored("last") is None
-    reader.dispose()
-    assert old_file.read_bytes() == before
 
 
 def test_a_journal_that_cannot_be_opened_is_named_with_the_key_to_change(tmp_path: Path) -> None:
