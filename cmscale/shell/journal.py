@@ -28,10 +28,13 @@ from cmscale.ports import Evidence, Misconfigured, Unavailable
 from cmscale.shell.database import Database
 from cmscale.shell.decisions import Decisions
 from cmscale.shell.operations import Operations
-from cmscale.shell.tables import BUSY, CLOSURES, EVENTS, EVIDENCE, FACTS, IDLE, KEPT_S, upsert
+from cmscale.shell.tables import BUSY, CLOSURES, EVENTS, EVIDENCE, FACTS, IDLE, KEPT_S, forget, upsert
 
 SAME_AGAIN_S = 3600.0
 """An event that says what one before it said is not kept again this soon."""
+
+MOST_EVENTS = 100_000
+MOST_EVIDENCE = 1000
 
 HOUR_S = 3600
 WEEK_H = 7 * 24
@@ -73,8 +76,8 @@ class SqlJournal(Operations, Decisions):
             self._database.open()
         except Misconfigured:
             raise
-        except Unavailable as error:
-            log.warning("%s", error)
+        except Unavailable:
+            pass  # it may answer by the time it is used
 
     def _tell_of_loss(self, db: Connection, why: str) -> None:
         """Nothing is started until listings show every machine of which only the lost journal knew."""
@@ -193,5 +196,6 @@ class SqlJournal(Operations, Decisions):
 
     def _prune(self, db: Connection, now: float) -> None:
         super()._prune(db, now)
-        db.execute(delete(EVENTS).where(EVENTS.c.at < now - KEPT_S))
-        db.execute(delete(EVIDENCE).where(EVIDENCE.c.at < now - KEPT_S))
+        db.execute(delete(FACTS).where(FACTS.c.until <= now))
+        forget(db, EVENTS, now - KEPT_S, MOST_EVENTS)
+        forget(db, EVIDENCE, now - KEPT_S, MOST_EVIDENCE)

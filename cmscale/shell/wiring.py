@@ -18,7 +18,7 @@ from cmscale.adapters.aws import AwsPool, AwsSite, quota_family
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
 from cmscale.model import Pool, PoolName, SiteName
-from cmscale.ports import Clock, Journal, Misconfigured, Provider
+from cmscale.ports import Clock, Journal, Misconfigured, Provider, Unavailable
 from cmscale.shell import policies, presence
 from cmscale.shell.config import Config, ConfigError
 from cmscale.shell.journal import SqlJournal
@@ -195,6 +195,16 @@ def _has_journal(config: Config) -> bool:
         problem = f"cluster.state_dir: {config.journal.parent} can't be read ({error.strerror})"
         raise Misconfigured(at_line(config.path, problem)) from None
     return True
+
+
+def journal_problems(config: Config) -> list[str]:
+    """Why the journal can't be used; found out without making or changing it."""
+    try:
+        with journal_if_any(config) as book:
+            book.idle()
+    except Unavailable as error:
+        return [str(error)]
+    return []
 
 
 @contextmanager

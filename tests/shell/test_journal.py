@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import URL, update
+from sqlalchemy import URL, func, insert, select, update
 
 from cmscale.model import (
     Action,
@@ -32,9 +32,10 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Evidence, Misconfigured, Unavailable
+from cmscale.shell import decisions, tables
 from cmscale.shell.decisions import MOST_BYTES, SNAPSHOTS_KEPT_S
 from cmscale.shell.journal import SqlJournal
-from cmscale.shell.tables import KEPT_S, SNAPSHOTS
+from cmscale.shell.tables import BUSY, EVENTS, EVIDENCE, FACTS, ITEMS, KEPT_S, OPERATIONS, PLANS, SNAPSHOTS
 from tests.builders import NOW, view
 
 T4 = PoolName("t4")
@@ -305,6 +306,45 @@ def test_what_is_old_goes_but_never_what_is_under_way(journal: SqlJournal) -> No
     journal.record(view(), Plan("t1", NOW))
     assert [operation.id for operation in journal.under_way()] == ["open"]
     assert not any((journal.history(node=ONE), journal.events(0), journal.evidence(ONE)))
+
+
+def test_over_years_the_journal_stays_as_large_as_a_month(journal: SqlJournal) -> None:
+    def rows() -> list[int]:
+        tables = (OPERATIONS, ITEMS, EVENTS, EVIDENCE, PLANS, FACTS, BUSY, SNAPSHOTS)
+        with journal._database.reading() as db:
+            return [db.execute(select(func.count()).select_from(table)).scalar() or 0 for table in tables]
+
+    after: list[list[int]] = []
+    for day in range(0, 730, 10):
+        now = NOW + day * 86400.0
+        journal.begin([start(f"op-{day}", began=now)])
+        journal.finish(OpId(f"op-{day}"), {ONE: OK, TWO: OK}, now)
+        journal.tell([Event(now, EventKind.OPENED, T4, "t4 is open again")])
+        journal.keep_evidence(ONE, MachineId(f"i-{day}"), now, "it has not joined", "kernel panic")
+        journal.put_fact(Fact(FactKind.QUARANTINE, NodeName(f"t4-{day}"), now, now + 600, "it failed"))
+        journal.put_busy({T4: 1}, now)
+        journal.record(seen(now, f"t{day}"), Plan(f"t{day}", now, (replace(START, arg=str(day)),)))
+        after.append(rows())
+    assert after[-1] == after[10]
+    assert max(after[-1]) <= 2 * 7
+
+
+def test_what_is_too_much_goes_as_well_the_oldest_first_and_some_at_a_time(
+    journal: SqlJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "MOST_PLANS", 10)
+    monkeypatch.setattr(tables, "FORGOTTEN_AT_ONCE", 8)
+    with journal._database.writing() as db:
+        db.execute(
+            insert(PLANS), [{"tick": f"t{number}", "at": NOW - 30 + number, "plan": "{}"} for number in range(30)]
+        )
+    counts = []
+    for number in range(1, 5):
+        now = NOW + number * 600
+        journal.record(seen(now, f"u{number}"), Plan(f"u{number}", now, (replace(START, arg=str(number)),)))
+        counts.append(len(list(journal.plans(0))))
+    assert counts == [23, 16, 10, 10]
+    assert [at for at, _ in journal.plans(0)][-1] == NOW + 2400
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
