@@ -113,15 +113,21 @@ def test_a_daemon_outlives_a_full_disk_and_the_loss_of_its_file(tmp_path: Path) 
         (disk / "somebody-elses").unlink()
         goes_on(lab, number)
 
-        for ending in ("", "-wal", "-shm"):
-            (disk / f"journal.db{ending}").unlink()
+        delete(disk / "journal.db")
         lost_and_found(lab, daemon, "it was deleted while the daemon ran")
 
         daemon.kill()
+        delete(disk / "journal.db")
         (disk / "journal.db").write_bytes(b"this is no journal " * 1000)
         daemon.start_and_look()
-        lost_and_found(lab, daemon, "it was broken (file is not a database) and is kept as")
+        paused = status(lab)[1]["paused"]
+        assert "it was broken (file is not a database) and is kept as" in paused["why"]
         assert len(list(disk.glob("journal.db.broken-*"))) == 1
+
+
+def delete(journal: Path) -> None:
+    for ending in ("", "-wal", "-shm"):
+        journal.with_name(journal.name + ending).unlink(missing_ok=True)
 
 
 def lost_and_found(lab: Lab, daemon: Daemon, why: str) -> None:

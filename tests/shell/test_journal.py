@@ -308,6 +308,15 @@ def test_what_is_old_goes_but_never_what_is_under_way(journal: SqlJournal) -> No
     assert not any((journal.history(node=ONE), journal.events(0), journal.evidence(ONE)))
 
 
+def test_what_machines_and_clouds_write_is_kept_whatever_it_is(journal: SqlJournal) -> None:
+    journal.keep_evidence(ONE, MachineId("i-1"), NOW, "it has not joined", "boot\0loader \udcff ready")
+    journal.begin([start("op-1", ONE)])
+    journal.finish(OpId("op-1"), {ONE: Outcome(Result.TRANSIENT, "\0")}, NOW)
+    (kept,) = journal.evidence(ONE)
+    assert kept.text == "boot\ufffdloader ? ready"
+    assert journal.history(node=ONE)[0]["detail"] == "\ufffd"
+
+
 def test_over_years_the_journal_stays_as_large_as_a_month(journal: SqlJournal) -> None:
     def rows() -> list[int]:
         tables = (OPERATIONS, ITEMS, EVENTS, EVIDENCE, PLANS, FACTS, BUSY, SNAPSHOTS)
