@@ -192,7 +192,8 @@ def _has_journal(config: Config) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        problem = f"cluster.state_dir: {config.journal.parent} can't be read ({error.strerror})"
+        key = "state_dir" if config.journal.parent == config.state_dir else "journal"
+        problem = f"cluster.{key}: {config.journal.parent} can't be read ({error.strerror})"
         raise Misconfigured(at_line(config.path, problem)) from None
     return True
 

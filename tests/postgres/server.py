@@ -140,7 +140,8 @@ class Server:
         if self._free:
             name = self._free.pop()
             self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
-            self.sql("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", database=name)
+            again = ("CREATE SCHEMA public", "GRANT USAGE ON SCHEMA public TO PUBLIC")
+            self.sql("DROP SCHEMA public CASCADE", *again, database=name)
         else:
             name = f"journal_{next(self._names)}"
             self.sql(f"CREATE DATABASE {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, make_url
 
 from cmscale.model import EventKind, FactKind
 from cmscale.ports import Misconfigured, Unavailable
@@ -185,6 +186,12 @@ def test_who_may_not_make_tables_is_told_so_by_the_server(postgres: Server) -> N
         SqlJournal(url.set(username="guest"))
 
 
+def test_where_the_driver_is_missing_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(Misconfigured, match=r"needs psycopg, .*: pip install 'cm-scale\[postgres\]'$"):
+        SqlJournal(make_url("postgresql://cm-scale@db.example.org/cm_scale"))
+
+
 # --- SQLite ----------------------------------------------------------------------------------------------------------
 
 Full = Callable[[Cluster], AbstractContextManager[None]]
@@ -262,12 +269,17 @@ def deleted(path: Path) -> None:
         path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
+def without_its_log(path: Path) -> None:
+    """Somebody deletes the one file that has the name."""
+    path.unlink()
+
+
 def emptied(path: Path) -> None:
     deleted(path)
     path.touch()
 
 
-LOSSES = pytest.mark.parametrize("loss", [replaced, torn, deleted, emptied])
+LOSSES = pytest.mark.parametrize("loss", [replaced, torn, deleted, without_its_log, emptied])
 
 
 def in_the_midst(path: Path) -> Cluster:

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -84,6 +85,15 @@ def test_a_journal_of_this_version_is_opened_again_without_a_change(where: Path 
     again = SqlJournal(where)
     assert again.idle() == {ONE: NOW}
     again.dispose()
+
+
+def test_of_several_who_open_a_new_journal_at_once_one_makes_it(where: Path | URL) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        journals = list(threads.map(lambda _: SqlJournal(where), range(4)))
+    for journal in journals:
+        assert journal.under_way() == ()
+        journal.dispose()
+    assert disagreements(where) == []
 
 
 def test_whoever_may_only_read_a_journal_of_the_first_version_sees_what_it_lacks_as_empty(tmp_path: Path) -> None:
