@@ -38,7 +38,13 @@ class Database:
     """The journal's database; None: in memory, for a look that must leave no trace."""
 
     def __init__(
-        self, where: Path | URL | None, lost: Lost, *, read_only: bool = False, keeps: bool = False, used: bool = False
+        self,
+        where: Path | URL | None,
+        *,
+        read_only: bool = False,
+        keeps: bool = False,
+        used: bool = False,
+        lost: Lost = lambda db, why: None,  # noqa: ARG005 - it is told, and need not care
     ) -> None:
         """With `keeps` it is the daemon's own, to be mended; `used` says that there was a journal before."""
         self._where = where
@@ -83,9 +89,9 @@ class Database:
         try:
             yield
         except FAILURES as error:
+            self._note_if_broken(error)
             if self._where is not None:
                 self.dispose()
-            self._note_if_broken(error)
             raise Unavailable(f"{self}: the journal can't be {how} ({_cause(error)})") from None
 
     # --- opening

@@ -69,7 +69,7 @@ class SqlJournal(Operations, Decisions):
         used: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(Database(where, self._tell_of_loss, read_only=read_only, keeps=keeps, used=used))
+        super().__init__(Database(where, read_only=read_only, keeps=keeps, used=used, lost=self._tell_of_loss))
         self._now = now
         self._busy: dict[PoolName, tuple[int, int]] = {}
         try:

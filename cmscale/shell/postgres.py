@@ -95,4 +95,8 @@ def _limited() -> type[psycopg.Connection[Any]]:
                     raise psycopg.OperationalError(f"the server has not answered within {self.limit_s:g} s") from None
                 raise
 
+        def __del__(self, *_: Any) -> None:
+            # A pool that is disposed of does not close what is lent out of it at that moment.
+            self.close()
+
     return Limited

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,13 +24,13 @@ from cmscale.shell.journal import LOST_REST_S, SqlJournal
 from cmscale.shell.loop import Look
 from tests.builders import ask, pool
 from tests.postgres.server import Server
-from tests.shell.cluster import Cluster
+from tests.shell.cluster import Cluster, Fuse
 
 
 def deeds(cluster: Cluster) -> tuple[list[str], object]:
     """The calls to the cloud that changed something, and what Slurm was told of the nodes."""
     changing = [call for call in cluster.cloud.calls if call.startswith(("start", "stop", "delete"))]
-    return changing, {name: (record.states, record.reason) for name, record in cluster.slurm.records.items()}
+    return changing, {name: record.reason for name, record in cluster.slurm.records.items()}
 
 
 def nothing_happens(cluster: Cluster, ticks: int = 3) -> Look:
@@ -146,6 +147,43 @@ def test_a_server_that_dies_during_a_call_leaves_an_operation_that_is_taken_up_a
     cluster.daemon.world = world
     postgres.start()
     served(cluster)
+
+
+@dataclass
+class CutOff(Fuse):
+    """The server dies in so many calls, and not the daemon."""
+
+    server: Server | None = None
+
+    def burn(self) -> None:
+        self.left -= 1
+        if self.left == 0 and self.server:
+            self.server.kill()
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_at_any_call_again_and_again_costs_no_machine(cluster: Cluster, postgres: Server) -> None:
+    chance = Random(4)
+    cluster.fuse = CutOff(left=3, server=postgres)
+    cluster.daemon = cluster.start()
+    cluster.slurm.submit(1, ask(), run_s=5, count=2)
+    cluster.slurm.submit(2, ask(nodes=2, tasks=2), run_s=5)
+    deaths = 0
+    for _ in range(200):
+        if cluster.finished:
+            break
+        cluster.tick(every_s=10)
+        if not postgres.running:
+            deaths += 1
+            nothing_happens(cluster, ticks=1)
+            postgres.start()
+            cluster.fuse.left = chance.randint(3, 90)
+        named = [machine.node for machine in cluster.cloud.machines.values()]
+        assert len(named) == len(set(named)), "two machines of one name"
+    assert cluster.finished
+    assert deaths >= 5
+    assert len(cluster.slurm.done) == 3
+    assert cluster.journal.under_way() == ()
 
 
 def test_a_server_that_is_away_at_the_start_is_waited_for(postgres: Server) -> None:
