@@ -571,6 +571,7 @@ class EventKind(Enum):
     POLICY_FAILED = "policy-failed"
     LEADER = "leader"
     CLOCK_JUMPED = "clock-jumped"
+    JOURNAL_LOST = "journal-lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -615,6 +616,8 @@ class Snapshot:
     """Why Slurm could not be read; empty if it was."""
     doubt: str = ""
     """Why nothing may be concluded from what was seen; empty if it may."""
+    unrecorded: str = ""
+    """Why the journal can't be read or written; empty if it can."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each record that could not be read."""
 

@@ -57,13 +57,13 @@ def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) ->
             continue  # as most of a long queue are
         tasks = Tasks(group.jobs)
         if waits_at_home:
-            for placement in room.place(group.ask, group.tasks, home.nothing_new):
-                served.by(placement, tasks)
-                home.uses(placement, group.ask)
+            for there in room.place(group.ask, group.tasks, home.nothing_new):
+                served.by(there, tasks)
+                home.uses(there, group.ask)
             yield from home.patient(tasks)
-        for placement in spot.placements(room, group, group.tasks - tasks.taken):
+        while (left := group.tasks - tasks.taken) and (placement := spot.place_next(room, group, left)):
             served.by(placement, tasks)
-        if tasks.taken < group.tasks:
+        if left:
             yield from gangs.held(room, tasks.jobs)
             yield from spot.barred_waits(tasks)
     yield from served.goals()

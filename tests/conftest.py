@@ -33,6 +33,7 @@ def _postgres() -> Iterator[Server]:
 def postgres(_postgres: Server) -> Server:
     """A PostgreSQL server that answers, whatever the test before did to it."""
     _postgres.start()
+    _postgres.recycle()
     return _postgres
 
 

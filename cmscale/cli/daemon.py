@@ -52,7 +52,11 @@ def run_(
     """
     system_clock = wiring.SystemClock()
     system_clock.heed_signals()
-    with presence.only_daemon(config), wiring.journal(config) as journal, wiring.lease(config) as lease:
+    with (
+        presence.only_daemon(config),
+        wiring.journal(config, system_clock) as journal,
+        wiring.lease(config) as lease,
+    ):
         daemon = wiring.daemon(config, journal, system_clock, may_act=not only_observe)
         _refuse_what_cannot_work(daemon)
         logs.to_standard_error(LogFormat(log_format) if log_format else config.log_format, verbose=verbose)
@@ -79,7 +83,7 @@ def run_(
 def _lead(configured: Configured, told: _Told, between: Callable[[], None], tenure: Tenure, last: Term | None) -> None:
     log.log(logs.NOTICE, "leading now, in term %s", tenure.term)
     systemd.ready(_doing(configured.daemon))
-    with wiring.journal(configured.config, fence=tenure.fence) as journal:
+    with wiring.journal(configured.config, configured.daemon.world.clock, fence=tenure.fence) as journal:
         leading.begin(configured.daemon, tenure, last, journal)
         leading.run_as_leader(configured.daemon, tenure, told, between)
 
@@ -111,7 +115,7 @@ def _leading_once(config: Config, daemon: Daemon, lease: Lease) -> Iterator[None
     tenure = lease.take()
     if tenure is None:
         fail([f"{_leads(last) if last else 'another daemon leads'}; one acts at a time, so nothing was done"])
-    with tenure.renewed(), wiring.journal(config, fence=tenure.fence) as journal:
+    with tenure.renewed(), wiring.journal(config, daemon.world.clock, fence=tenure.fence) as journal:
         leading.begin(daemon, tenure, last, journal)
         yield
     tenure.give_back()

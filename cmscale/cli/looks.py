@@ -6,6 +6,7 @@ nothing is touched.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ def look(config: Config) -> tuple[Snapshot, Plan]:
     with wiring.journal_if_any(config) as journal:
         daemon = wiring.daemon(config, journal, wiring.SystemClock(), may_act=False)
         view = observe(daemon.world, daemon.name, Memory())
+        # A journal that we may read may still be one that the daemon can't write.
+        view = replace(view, unrecorded=view.unrecorded or presence.journal_trouble(config))
         return view, decide(view, daemon.policies, daemon.limits)
 
 

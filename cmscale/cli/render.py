@@ -142,9 +142,10 @@ def plan_json(view: Snapshot, plan: Plan) -> dict[str, Any]:
 
 
 def unseen(view: Snapshot) -> dict[str, str]:
-    """What could not be read, "slurm" or a site, and why."""
+    """What could not be read, "slurm", a site, or the journal (read or written), and why."""
     slurm = {"slurm": view.unseen} if view.unseen else {}
-    return slurm | {str(site.name): site.unseen for site in view.sites.values() if site.unseen}
+    journal = {"journal": view.unrecorded} if view.unrecorded else {}
+    return slurm | journal | {str(site.name): site.unseen for site in view.sites.values() if site.unseen}
 
 
 def job_json(plan: Plan, job: Job, sentences: list[str]) -> dict[str, Any]:

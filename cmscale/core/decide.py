@@ -55,11 +55,15 @@ class Policy(Protocol):
 
 
 def decide(view: Snapshot, policies: Sequence[Policy], limits: Limits) -> Plan:
-    """The plan for this tick. Without a sight of Slurm there is none, nor in doubt of what was seen."""
+    """The plan for this tick. Without a sight of Slurm there is none, nor in doubt of what was seen, nor without a
+    journal to write it down."""
     if view.unseen:
         return Plan(view.tick, view.now, idle_because=f"Slurm could not be read, so nothing is done: {view.unseen}")
     if view.doubt:
         return Plan(view.tick, view.now, idle_because=view.doubt)
+    if view.unrecorded:
+        why = f"Without its journal nothing is started or given back: {view.unrecorded}"
+        return Plan(view.tick, view.now, idle_because=why)
     first = _judge(view, _propose(view, policies), limits)
     barred = {refusal.goal.job: refusal for refusal in first.refused if refusal.guard in OF_A_JOB and refusal.goal.job}
     if not barred:

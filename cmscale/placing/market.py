@@ -22,6 +22,8 @@ class Market:
         machines = [node.pool for node in view.nodes.values() if node.pool and node.power is not Power.GONE]
         self.spot_machines = sum(1 for name in machines if name in self.spot)
         self.machines = len(machines)
+        self.at_share = False
+        """True if jobs of the last group were left without machines for the share."""
 
     def wish(self, job: Job) -> bool:
         """True if spot machines may be started for the job."""
@@ -40,26 +42,28 @@ class Market:
             return ""
         return f"its time limit is above {self.limit_s / 3600:g} h and its comment does not say spot"
 
-    def placements(self, room: Room, group: Group, count: int) -> Iterator[Placement]:
-        """The group's jobs on nodes that are there or new, within the share that spot machines may have."""
-        wish = self.wish(group.jobs[0])
-        if wish and self.spot and self.share < 1:
-            return self._within_share(room, group, count)
-        return room.place(group.ask, count, frozenset() if wish else self.spot)
-
-    def _within_share(self, room: Room, group: Group, count: int) -> Iterator[Placement]:
-        while count > 0:
-            below = self.spot_machines + 1 <= self.share * (self.machines + 1)
-            placement = next(room.place(group.ask, count, frozenset() if below else self.spot), None)
-            if placement is None:
-                return
+    def place_next(self, room: Room, group: Group, count: int) -> Placement | None:
+        """The next of so many jobs of the group on nodes that are there or new, within the share that spot machines
+        may have."""
+        self.at_share = False
+        if not self.spot:
+            return room.place_next(group.ask, count)
+        may = self.wish(group.jobs[0])
+        if may and self.share < 1:
+            nodes = group.ask.nodes
+            may = self.spot_machines + nodes <= self.share * (self.machines + nodes)
+            self.at_share = not may
+        placement = room.place_next(group.ask, count, frozenset() if may else self.spot)
+        if placement is not None:
             self.machines += len(placement.new)
             self.spot_machines += sum(1 for node in placement.new if node.pool in self.spot)
-            count -= placement.times
-            yield placement
+        return placement
 
     def barred_waits(self, tasks: Tasks) -> Iterator[Wait]:
         """Why jobs that were not served get nothing of some pools."""
         for job in tasks.jobs[tasks.at :] if self.spot else ():
-            if not self.wish(job):
-                yield Wait(job.id, f"no spot machines are started for it: {self._against(job)}", self.spot)
+            why = self._against(job)
+            if not why and self.at_share:
+                why = f"{self.share:.0%} of all machines at most may be spot machines, and none on demand is to be had"
+            if why:
+                yield Wait(job.id, f"no spot machines are started for it: {why}", self.spot)

@@ -43,6 +43,8 @@ class Search:
 
     ask: Ask
     singles: Mapping[str, Mapping[int, Way]]
+    on_one: list[tuple[Stall, int, int, Shape, str]]
+    """The same, as they are looked at: stall, number of the way, place of the kind, share, partition."""
     gangs: list[Option]
     """Those that may still find room."""
     up: list[bool]
@@ -129,10 +131,25 @@ class Room:
         return room
 
     def place(self, ask: Ask, count: int, but: frozenset[PoolName] = frozenset()) -> Iterator[Placement]:
-        """Place up to `count` jobs that ask this, the cheapest way first, with nothing new from the pools in `but`;
-        stops at the first that finds no room."""
+        """Place up to `count` jobs that ask this, the cheapest way first; stops at the first that finds no room."""
+        while count > 0 and (placement := self.place_next(ask, count, but)):
+            count -= placement.times
+            yield placement
+
+    def place_next(self, ask: Ask, count: int, but: frozenset[PoolName] = frozenset()) -> Placement | None:
+        """Place the next of `count` jobs that ask this, or several on one node, with nothing new from the pools in
+        `but`; None if there is no room."""
         search = self.searches[but].get(id(ask)) or self._search(ask, but)
-        return iter(()) if self._is_stuck(search) else self._placements(search, count)
+        if search.stuck is not None and self._is_stuck(search):
+            return None
+        placement = self._on_one(search, count)
+        if placement is not None:
+            return placement
+        draft = self._cheapest(search, count)
+        if draft is None:
+            search.stuck = self.starts
+            return None
+        return self._take(draft)
 
     def full_for(self, ask: Ask, but: frozenset[PoolName] = frozenset()) -> bool:
         """True if such a job has found no room before and would find none now."""
@@ -160,7 +177,12 @@ class Room:
             up = [not not_now(ask, of, self.view.now) for of in self.kinds.every]
         sources = {partition: self._sources(ask, partition, but) for partition in ask.partitions}
         every = all(own is self.sources for own in sources.values())
-        return Search(ask, singles, gangs, up, sources, every, [-1] * found.total)
+        on_one = [
+            (self.stalls[at], way.number, at, way.need, partition)
+            for partition, by_kind in singles.items()
+            for at, way in by_kind.items()
+        ]
+        return Search(ask, singles, on_one, gangs, up, sources, every, [-1] * found.total)
 
     def _sources(self, ask: Ask, partition: str, but: frozenset[PoolName]) -> list[Source]:
         """From what a job of this partition may start machines now."""
@@ -177,36 +199,22 @@ class Room:
         ]
         return own if len(own) < len(self.sources) else self.sources
 
-    def _placements(self, search: Search, count: int) -> Iterator[Placement]:
-        while count > 0:
-            placement = self._on_one(search, count)
-            if placement is None:
-                draft = self._cheapest(search, count)
-                if draft is None:
-                    search.stuck = self.starts
-                    return
-                placement = self._take(draft)
-            count -= placement.times
-            yield placement
-
     def _on_one(self, search: Search, count: int) -> Placement | None:
         """One node that is up or coming and holds the job, and as many alike as it can."""
         seen, up = search.seen, search.up
-        for partition, by_kind in search.singles.items():
-            for at, way in by_kind.items():
-                stall, need = self.stalls[at], way.need
-                if stall.most_cpus < need.cpus or seen[way.number] == stall.gained or not up[at]:
-                    continue
-                found = stall.take_fullest(need)
-                if found is None:
-                    seen[way.number] = stall.gained
-                    continue
-                size, entry = found
-                node, times = entry[2], 1
-                if count > 1:
-                    times = self._times(node, partition, min(count, packs(_shape(size, entry), need)))
-                self._leave(size, entry, stall, need, (times, partition))
-                return Placement(node.site, (node,), (), (need,), times)
+        for stall, number, at, need, partition in search.on_one:
+            if stall.most_cpus < need.cpus or seen[number] == stall.gained or not up[at]:
+                continue
+            found = stall.take_fullest(need)
+            if found is None:
+                seen[number] = stall.gained
+                continue
+            size, entry = found
+            node, times = entry[2], 1
+            if count > 1:
+                times = self._times(node, partition, min(count, packs(_shape(size, entry), need)))
+            self._leave(size, entry, stall, need, (times, partition))
+            return Placement(node.site, (node,), (), (need,), times)
         return None
 
     def _cheapest(self, search: Search, count: int) -> Draft | None:

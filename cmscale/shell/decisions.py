@@ -21,9 +21,12 @@ from cmscale.model import Plan, Snapshot
 from cmscale.ports import Misconfigured
 from cmscale.shell import stored
 from cmscale.shell.database import Database, Part
-from cmscale.shell.tables import KEPT_S, PLANS, SNAPSHOTS, upsert
+from cmscale.shell.tables import KEPT_S, PLANS, SNAPSHOTS, forget, upsert
 
 SNAPSHOTS_KEPT_S = 2 * 86400.0
+MOST_PLANS = 250_000
+"""A new one every ten seconds for a month."""
+
 MOST_BYTES = 500 * 10**6
 AT_LEAST_EVERY_S = 300.0
 REST_PER_WRITING = 50.0
@@ -131,7 +134,7 @@ class Decisions(Part):
 
     def _prune(self, db: Connection, now: float) -> None:
         super()._prune(db, now)
-        db.execute(delete(PLANS).where(PLANS.c.at < now - KEPT_S))
+        forget(db, PLANS, now - KEPT_S, MOST_PLANS)
         db.execute(delete(SNAPSHOTS).where(SNAPSHOTS.c.at < now - SNAPSHOTS_KEPT_S))
         newer = func.sum(SNAPSHOTS.c.bytes).over(order_by=SNAPSHOTS.c.at.desc()).label("bytes")
         sizes = select(SNAPSHOTS.c.tick, newer).subquery()

@@ -6,6 +6,7 @@ All of it is in one database. Each part says itself what it is for; dated facts 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -27,15 +28,21 @@ from cmscale.ports import Evidence, Misconfigured, Unavailable
 from cmscale.shell.database import Database
 from cmscale.shell.decisions import Decisions
 from cmscale.shell.operations import Operations
-from cmscale.shell.tables import BUSY, CLOSURES, EVENTS, EVIDENCE, FACTS, IDLE, KEPT_S, upsert
+from cmscale.shell.tables import BUSY, CLOSURES, EVENTS, EVIDENCE, FACTS, IDLE, KEPT_S, forget, upsert
 
 SAME_AGAIN_S = 3600.0
 """An event that says what one before it said is not kept again this soon."""
+
+MOST_EVENTS = 100_000
+MOST_EVIDENCE = 1000
 
 HOUR_S = 3600
 WEEK_H = 7 * 24
 WEEKS_KEPT = 5
 WEEKS_COUNTED = 4
+
+LOST_REST_S = 300.0
+"""How long we pause when a journal was lost: a launch of ours may still be on its way into the cloud's listings."""
 
 EVIDENCE_CHARS = 64 * 1024
 """The end of a console is kept up to here; EC2 itself keeps no more."""
@@ -47,9 +54,10 @@ class SqlJournal(Operations, Decisions):
     """The journal in a SQLite file, or in the PostgreSQL database of a URL; None: in memory, for a look that must
     leave no trace.
 
-    Raises Misconfigured if only a person can make it readable. A database that does not answer is no reason to raise:
+    Raises Misconfigured if only a person can make it usable. A database that does not answer is no reason to raise:
     whoever uses the journal is told then. With `read_only` nothing is written, so that somebody who may only read the
-    daemon's journal can look at it. `fence` keeps a daemon that does not lead from writing.
+    daemon's journal can look at it. The daemon `keeps` it; `used` says that one was at work here before, so that a
+    journal which is not there is one that was lost. `fence` keeps a daemon that does not lead from writing.
     """
 
     def __init__(
@@ -57,16 +65,31 @@ class SqlJournal(Operations, Decisions):
         where: Path | URL | None,
         *,
         read_only: bool = False,
+        keeps: bool = False,
+        used: bool = False,
+        now: Callable[[], float] = time.time,
         fence: Callable[[Connection], None] | None = None,
     ) -> None:
-        super().__init__(Database(where, read_only=read_only, fence=fence))
+        super().__init__(
+            Database(where, read_only=read_only, keeps=keeps, used=used, lost=self._tell_of_loss, fence=fence)
+        )
+        self._now = now
         self._busy: dict[PoolName, tuple[int, int]] = {}
         try:
             self._database.open()
         except Misconfigured:
             raise
-        except Unavailable as error:
-            log.warning("%s", error)
+        except Unavailable:
+            pass  # it may answer by the time it is used
+
+    def _tell_of_loss(self, db: Connection, why: str) -> None:
+        """Nothing is started until listings show every machine of which only the lost journal knew."""
+        now = self._now()
+        told = f"the journal was lost and is begun anew: {why}"
+        log.error("%s", told)
+        pause = {"kind": FactKind.PAUSE.value, "subject": "", "at": now, "until": now + LOST_REST_S}
+        db.execute(insert(FACTS).values(**pause, why=told, by="cm-scale"))
+        db.execute(insert(EVENTS).values(at=now, kind=EventKind.JOURNAL_LOST.value, subject="", text=told))
 
     # --- dated facts
 
@@ -185,5 +208,6 @@ class SqlJournal(Operations, Decisions):
 
     def _prune(self, db: Connection, now: float) -> None:
         super()._prune(db, now)
-        db.execute(delete(EVENTS).where(EVENTS.c.at < now - KEPT_S))
-        db.execute(delete(EVIDENCE).where(EVIDENCE.c.at < now - KEPT_S))
+        db.execute(delete(FACTS).where(FACTS.c.until <= now))
+        forget(db, EVENTS, now - KEPT_S, MOST_EVENTS)
+        forget(db, EVIDENCE, now - KEPT_S, MOST_EVIDENCE)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cmscale.core import consequences
 from cmscale.core.decide import Policy, decide
 from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
-from cmscale.ports import Clock, Deposed
+from cmscale.ports import Clock, Deposed, Unavailable
 from cmscale.shell import logs
 from cmscale.shell.act import act, resume_operations
 from cmscale.shell.observe import Memory, World, idle_changes, observe
@@ -71,7 +71,8 @@ class Look:
 
 
 def tick(daemon: Daemon) -> Look:
-    """One tick, whole. Raises nothing for a world that does not answer."""
+    """One tick, whole. Raises nothing for a world that does not answer, be it the journal; but Deposed, if another
+    daemon leads by now."""
     daemon.ticks += 1
     name = f"{daemon.name}-{daemon.ticks}"
     with logs.about(tick=name):
@@ -84,16 +85,20 @@ def _tick(daemon: Daemon, name: str) -> Look:
     view = observe(world, name, daemon.memory, _doubt(daemon))
     observe_s = world.clock.steady() - began
     plan = decide(view, daemon.policies, daemon.limits)
-    if changes := idle_changes(view, world.journal.idle()):
-        world.journal.put_idle(changes)
-    world.journal.record(view, plan)
-    _note(view, plan, daemon)
-    asked_to_end = world.clock.wait(0)
-    if daemon.may_act and not plan.idle_because and not asked_to_end:
-        unseen = [pool.name for pool in view.pools.values() if view.sites[pool.site].unseen]
-        resume_operations(world, daemon.memory, unseen)
-        act(view, plan, world, daemon.memory, daemon.limits)
-        daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
+    try:
+        _note(view, plan, daemon)
+        asked_to_end = world.clock.wait(0)
+        if daemon.may_act and not plan.idle_because and not asked_to_end:
+            unseen = [pool.name for pool in view.pools.values() if view.sites[pool.site].unseen]
+            resume_operations(world, daemon.memory, unseen)
+            act(view, plan, world, daemon.memory, daemon.limits)
+            daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
+    except Deposed:
+        raise
+    except Unavailable as error:
+        # Only the journal's failures come this far. What was begun is in it, and taken up when it can be read again.
+        view = replace(view, unrecorded=str(error))
+        plan = decide(view, daemon.policies, daemon.limits)
     return Look(view, plan, observe_s)
 
 
@@ -110,7 +115,12 @@ def _doubt(daemon: Daemon) -> str:
 
 
 def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
-    """What later forecasts need, and what admins are told of."""
+    """What later ticks and forecasts need, and what admins are told of; before anything is done."""
+    if view.unrecorded:
+        return
+    if changes := idle_changes(view, daemon.world.journal.idle()):
+        daemon.world.journal.put_idle(changes)
+    daemon.world.journal.record(view, plan)
     if view.unseen:
         return
     journal, memory = daemon.world.journal, daemon.memory
@@ -161,5 +171,5 @@ def _rest(clock: Clock, seconds: float, between: Callable[[], None]) -> bool:
 
 
 def _rest_per_look(look: Look) -> float:
-    vain = look.view.unseen or any(site.unseen for site in look.view.sites.values())
+    vain = look.view.unseen or look.view.unrecorded or any(site.unseen for site in look.view.sites.values())
     return REST_PER_VAIN_LOOK if vain else REST_PER_LOOK

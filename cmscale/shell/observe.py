@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
+from typing import TypeVar
 
 from cmscale.core.standing import ORDINARY, Standing, standings
 from cmscale.model import (
@@ -50,6 +51,10 @@ from cmscale.ports import Clock, Journal, Provider, Reading, Scheduler, Unavaila
 from cmscale.shell.beside import Beside
 from cmscale.shell.scripts import Scripts
 from cmscale.shell.timekeeping import JUMP_S, Ages, Timekeeping, dated
+
+K = TypeVar("K")
+T = TypeVar("T")
+V = TypeVar("V")
 
 log = logging.getLogger(__name__)
 
@@ -131,18 +136,20 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         unseen = str(error)
     except Exception as error:  # noqa: BLE001 - what we do not understand is no reason to stop looking
         unseen = _surprise("reading Slurm", error)
-    machines = _with_fresh(machines, _fresh(world, memory, now), memory)
+    journal, asked = world.journal, _Asked()
+    fresh = asked.list(lambda: tuple(_fresh(world, memory, now)))
+    machines = machines if asked.in_vain else _with_fresh(machines, fresh, memory)
     serving, surplus = _serving(machines, records.items)
     memory.stopping = _stopping(machines, memory.stopping, now)
-    under_way = world.journal.under_way()
+    under_way = asked.list(journal.under_way)
     memory.ages.keep([*(machine.id for machine in machines), *(operation.id for operation in under_way)])
     ops = {node: operation for operation in under_way for node in operation.nodes}
     offset_s = world.clock.utc_offset_s()
     known = _Known(
         serving,
         ops,
-        world.journal.idle(),
-        _jobs_of(world.journal, serving.values()),
+        asked.map(journal.idle),
+        asked.map(lambda: _jobs_of(journal, serving.values())),
         standings(world.pools.values(), reservations.items, now, offset_s),
         notices,
         memory.stopping,
@@ -152,6 +159,7 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
     nodes, broken = _joined(records.items, pool_of, known)
     nodes |= _helpers(world.pools.values(), known) if not unseen else {}
     strays = () if unseen else _strays(nodes, serving)
+    submitted = _submitted(jobs.items, now)
     return Snapshot(
         now=now,
         tick=tick,
@@ -159,19 +167,20 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         nodes=MappingProxyType(nodes),
         pools=world.pools,
         sites=MappingProxyType(sites),
-        closed=MappingProxyType(dict(world.journal.closed())),
-        creations=MappingProxyType(dict(world.journal.creations(_submitted(jobs.items, now)))),
+        closed=MappingProxyType(dict(asked.map(journal.closed))),
+        creations=MappingProxyType(dict(asked.map(lambda: journal.creations(submitted)))),
         # One of the future was made before the clock was set back: it would fill its account's bucket for an hour.
-        launches=tuple(each for each in world.journal.launches(now - 3600) if each.at <= now + JUMP_S),
+        launches=tuple(each for each in asked.list(lambda: journal.launches(now - 3600)) if each.at <= now + JUMP_S),
         queues=world.queues,
         reservations=reservations.items,
-        facts=MappingProxyType(_facts(world, now)),
-        usual=MappingProxyType(dict(world.journal.usual(now))),
-        used_s=MappingProxyType(_used(world, now)),
+        facts=MappingProxyType(_facts(asked.list(lambda: journal.facts(now)), world.paused, now)),
+        usual=MappingProxyType(dict(asked.map(lambda: journal.usual(now)))),
+        used_s=MappingProxyType(dict(asked.map(lambda: _used(world, now)))),
         utc_offset_s=offset_s,
         surplus=surplus,
         unseen=unseen,
         doubt=doubt,
+        unrecorded=asked.in_vain,
         unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *broken, *strays),
     )
 
@@ -187,10 +196,31 @@ def _surprise(doing: str, error: Exception) -> str:
     return f"{doing} raised {type(error).__name__}: {error}"
 
 
-def _facts(world: World, now: float) -> dict[tuple[FactKind, str], Fact]:
-    facts = {(fact.kind, fact.subject): fact for fact in world.journal.facts(now)}
-    if world.paused:
-        facts[FactKind.PAUSE, ""] = Fact(FactKind.PAUSE, "", now, now, world.paused)
+class _Asked:
+    """The journal's answers. After the first that does not come none is asked for: each would take as long."""
+
+    def __init__(self) -> None:
+        self.in_vain = ""
+
+    def list(self, ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
+        return self._answer(ask) or ()
+
+    def map(self, ask: Callable[[], Mapping[K, V]]) -> Mapping[K, V]:
+        return self._answer(ask) or {}
+
+    def _answer(self, ask: Callable[[], T]) -> T | None:
+        if not self.in_vain:
+            try:
+                return ask()
+            except Unavailable as error:
+                self.in_vain = str(error)
+        return None
+
+
+def _facts(known: Iterable[Fact], paused: str, now: float) -> dict[tuple[FactKind, str], Fact]:
+    facts = {(fact.kind, fact.subject): fact for fact in known}
+    if paused:
+        facts[FactKind.PAUSE, ""] = Fact(FactKind.PAUSE, "", now, now, paused)
     return facts
 
 

@@ -33,7 +33,7 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.shell.database import Database, Part
-from cmscale.shell.tables import ITEMS, KEPT_S, OPERATIONS
+from cmscale.shell.tables import ITEMS, KEPT_S, OPERATIONS, oldest
 
 USED_REST_S = 60.0
 """How long the use of the nodes is told again before it is counted anew, which takes a look at months of operations."""
@@ -212,9 +212,9 @@ class Operations(Part):
 
     def _prune(self, db: Connection, now: float) -> None:
         super()._prune(db, now)
-        over = OPERATIONS.c.ended < now - KEPT_S
-        db.execute(delete(ITEMS).where(ITEMS.c.op.in_(select(OPERATIONS.c.id).where(over))))
-        db.execute(delete(OPERATIONS).where(over))
+        over = oldest(OPERATIONS, OPERATIONS.c.ended, now - KEPT_S)
+        db.execute(delete(ITEMS).where(ITEMS.c.op.in_(over)))
+        db.execute(delete(OPERATIONS).where(OPERATIONS.c.id.in_(over)))
 
 
 def _begun(since: float, verb: Verb) -> Select[tuple[str]]:

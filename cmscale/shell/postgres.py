@@ -6,16 +6,16 @@ heeds no limit of its own. Passwords are libpq's affair (a passfile, PGPASSFILE)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from cmscale.ports import Misconfigured
 
 if TYPE_CHECKING:
     import psycopg
-
-T = TypeVar("T")
 
 DRIVER = "postgresql+psycopg"
 
@@ -24,6 +24,10 @@ ANSWER_LIMIT_S = 5.0
 
 FROZEN_LIMIT_S = ANSWER_LIMIT_S + 1
 """How long we wait for an answer at all: the server itself should have given up before."""
+
+UPGRADE_LIMIT_S = 600.0
+"""How long a step from one version's tables to the next may take: an index over years of operations is not made at
+once."""
 
 AT_ONCE = 20
 """Connections of one process at most: a tick makes 16 calls at once, each with its outcome to write."""
@@ -60,21 +64,40 @@ def server(url: URL, *, read_only: bool) -> Engine:
     return engine
 
 
+@contextmanager
+def alone(db: Connection) -> Iterator[None]:
+    """Let nobody else change the tables until this transaction ends; and let it take its time."""
+    connection: Any = db.connection.driver_connection
+    connection.limit_s = UPGRADE_LIMIT_S + 1
+    try:
+        db.exec_driver_sql(f"SET LOCAL statement_timeout = '{UPGRADE_LIMIT_S:.0f}s'")
+        db.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('cm-scale journal'))")
+        yield
+    finally:
+        connection.limit_s = FROZEN_LIMIT_S
+
+
 def _limited() -> type[psycopg.Connection[Any]]:
     import psycopg
 
     class Limited(psycopg.Connection[Any]):
         """A connection that is given up when the server does not answer in time."""
 
+        limit_s = FROZEN_LIMIT_S
+
         def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-            kwargs["timeout"] = min(kwargs.get("timeout") or FROZEN_LIMIT_S, FROZEN_LIMIT_S)
+            kwargs["timeout"] = min(kwargs.get("timeout") or self.limit_s, self.limit_s)
             try:
                 return super().wait(gen, *args, **kwargs)
             except psycopg.errors.OperationalError as error:
                 if error.sqlstate is None and self.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
                     # What it answers later would be taken for the answer to something else.
                     self.pgconn.finish()
-                    raise psycopg.OperationalError(f"the server has not answered within {FROZEN_LIMIT_S:g} s") from None
+                    raise psycopg.OperationalError(f"the server has not answered within {self.limit_s:g} s") from None
                 raise
+
+        def __del__(self, *_: Any) -> None:
+            # A pool that is disposed of does not close what is lent out of it at that moment.
+            self.close()
 
     return Limited

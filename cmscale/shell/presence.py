@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,11 @@ from cmscale.shell.mistakes import at_line
 from cmscale.shell.schema import Mode
 
 IN_EFFECT = "in-effect.toml"
+FILE_BYTES = 4096
+MOST_CHARS = 1000
+"""Of what keeps the journal from being used."""
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -93,8 +99,22 @@ def note_tick(config: Config, look: Look, *, may_act: bool) -> None:
         "observe_s": look.observe_s,
         "mode": (config.mode if may_act else Mode.OBSERVE).value,
         "tick": look.view.tick,
+        "journal": look.view.unrecorded[:MOST_CHARS],
     }
-    _leave(config, "last-tick.json", json.dumps(told))
+    try:
+        _overwrite(config.state_dir / "last-tick.json", json.dumps(told).encode())
+    except OSError as error:
+        log.warning("%s/last-tick.json can't be written (%s)", config.state_dir, error.strerror)
+
+
+def _overwrite(path: Path, text: bytes) -> None:
+    """Write a small file where it lies, at its full length in one call: that takes no room on a disk that is full, and
+    who reads beside sees the old text or the new one."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        os.pwrite(file, text.ljust(FILE_BYTES), 0)
+    finally:
+        os.close(file)
 
 
 def last_tick(config: Config) -> dict[str, Any]:
@@ -138,3 +158,9 @@ def _left(config: Config, name: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return told
+
+
+def journal_trouble(config: Config) -> str:
+    """Why the daemon that runs could not use its journal when it last tried; empty if it could, or if none runs."""
+    last = last_tick(config)
+    return str(last.get("journal", "")) if last and last.get("pid") == running_daemon(config) else ""

@@ -1,16 +1,19 @@
-"""How is the journal kept in one file, and how is such a file read by somebody who may not write?
+"""How is the journal kept in one file, and what if that file is broken or gone?
 
-SQLite in WAL mode with full synchronisation: what is written is on disk before anything is done.
+SQLite in WAL mode with full synchronisation: what is written is on disk before anything is done. A file that is no
+journal any more is set aside under a dated name, never deleted.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import StaticPool
 
 WRITES = "cmscale_writes"
@@ -18,6 +21,17 @@ WRITES = "cmscale_writes"
 
 BUSY_LIMIT_S = 5.0
 """How long one transaction waits for another one's to end."""
+
+LOG_BYTES = 64 * 2**20
+"""The write-ahead log is cut down to this when it has been written back."""
+
+_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+Identity = tuple[int, int]
+
+
+# --- opening ---------------------------------------------------------------------------------------------------------
 
 
 def writable(path: Path | None) -> Engine:
@@ -44,7 +58,7 @@ def readable(path: Path) -> Engine:
 
 
 def copied(db: Connection) -> Engine:
-    """What a file holds, in memory, where it may be changed; of a database that is no file, nothing."""
+    """What a file holds, in memory, where it may be changed; of a database elsewhere, nothing."""
     copy = sqlite3.connect(":memory:", check_same_thread=False)
     held = db.connection.driver_connection
     if isinstance(held, sqlite3.Connection):
@@ -61,6 +75,7 @@ def _durable(connection: Any, _: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
     cursor.close()
 
 
@@ -78,3 +93,51 @@ def _leave_transactions_to_us(connection: Any, _: object) -> None:
 def _begin(db: Connection) -> None:
     # Whoever will write says so at once: a reader that turns writer is refused if another wrote meanwhile.
     db.exec_driver_sql("BEGIN IMMEDIATE" if db.get_execution_options().get(WRITES) else "BEGIN")
+
+
+# --- broken or gone --------------------------------------------------------------------------------------------------
+
+
+def broken(error: BaseException) -> bool:
+    """True if this says that the file is no journal any more."""
+    return _code(error) in _BROKEN
+
+
+def passing(error: BaseException) -> bool:
+    """True if what keeps the file from being used may pass by itself: a full disk, a busy file."""
+    return _code(error) in _PASSING
+
+
+def _code(error: BaseException) -> int | None:
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF  # the rest says more than we ask
+
+
+def examine(db: Connection) -> None:
+    """Raise what `broken` knows if the file has torn pages, wherever in it they are."""
+    found = db.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+    if found != "ok":
+        torn = sqlite3.DatabaseError(str(found).strip().rpartition("\n")[2])
+        torn.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise DatabaseError(None, None, torn)
+
+
+def identity(path: Path) -> Identity | None:
+    """What tells the file from another one of its name; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def set_aside(path: Path) -> Path:
+    """Give the file, and what belongs to it, a dated name; returns that. Raises OSError."""
+    name = f"{path.name}.broken-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    names = (path.with_name(name if number == 1 else f"{name}-{number}") for number in count(1))
+    dated = next(each for each in names if not each.exists())
+    for ending in ("-shm", "-wal", ""):  # the file itself last: until then it is the journal
+        part = path.with_name(path.name + ending)
+        if part.exists():
+            part.rename(dated.with_name(dated.name + ending))
+    return dated

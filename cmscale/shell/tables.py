@@ -1,13 +1,17 @@
 """What stands in the journal?
 
-A module that keeps a part of it adds its tables here, and a class that derives from `database.Part` to `SqlJournal`.
+A module that keeps a part of it adds its tables here, how older journals come by them to `migrations`, and a class that
+derives from `database.Part` to `SqlJournal`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     Boolean,
     Column,
+    ColumnElement,
     Connection,
     Dialect,
     Float,
@@ -15,15 +19,20 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Select,
     String,
     Table,
     TypeDecorator,
-    inspect,
+    delete,
+    select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
 KEPT_S = 30 * 86400.0
 """How long is kept what is over: finished operations, events, evidence, and what plans said."""
+
+FORGOTTEN_AT_ONCE = 5000
+"""Rows at most: however much there is to be forgotten after a long rest, no tick waits for all of it."""
 
 _tables = MetaData()
 
@@ -141,17 +150,19 @@ LEASE = Table(
 )
 
 
-def create(db: Connection) -> None:
-    """The tables and indices that the journal lacks."""
-    _tables.create_all(db)
-    for table in _tables.tables.values():
-        for index in table.indexes:
-            index.create(db, checkfirst=True)
+def oldest(table: Table, at: Column[Any], before: float, most: int | None = None) -> Select[Any]:
+    """The keys of rows to be forgotten: from before then, or more than so many; the oldest first, not all at once."""
+    (key,) = table.primary_key
+    over: ColumnElement[bool] = at < before
+    if most is not None:
+        over |= at <= select(at).order_by(at.desc()).offset(most).limit(1).scalar_subquery()
+    return select(key).where(over).order_by(at, key).limit(FORGOTTEN_AT_ONCE)
 
 
-def lacking(db: Connection) -> set[str]:
-    """The tables that the journal lacks."""
-    return set(_tables.tables) - set(inspect(db).get_table_names())
+def forget(db: Connection, table: Table, before: float, most: int) -> None:
+    """Forget what has its time in `at` and is too old or too much."""
+    (key,) = table.primary_key
+    db.execute(delete(table).where(key.in_(oldest(table, table.c.at, before, most))))
 
 
 def upsert(db: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:

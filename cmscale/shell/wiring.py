@@ -21,7 +21,7 @@ from cmscale.adapters.aws import AwsPool, AwsSite, quota_family
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
 from cmscale.model import Pool, PoolName, SiteName
-from cmscale.ports import Clock, Journal, Misconfigured, Provider
+from cmscale.ports import Clock, Journal, Misconfigured, Provider, Unavailable
 from cmscale.shell import policies, presence
 from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config, ConfigError
@@ -197,14 +197,19 @@ def daemon(config: Config, journal: Journal, clock: Clock, *, may_act: bool) -> 
 
 
 @contextmanager
-def journal(config: Config, *, fence: Callable[[Connection], None] | None = None) -> Iterator[SqlJournal]:
-    """The daemon's journal, to be written; made if there is none yet. Raises Misconfigured if it can't be."""
+def journal(
+    config: Config, keeper: Clock | None = None, *, fence: Callable[[Connection], None] | None = None
+) -> Iterator[SqlJournal]:
+    """The daemon's journal, to be written; made if there is none yet. Raises Misconfigured if it can't be. The daemon
+    gives its clock, and keeps it: what is broken is begun anew.
+    """
     if problems := presence.state_dir_problems(config):
         raise ConfigError(problems)
     path = config.journal
     if isinstance(path, Path) and os.access(path, os.F_OK) and not os.access(path, os.W_OK):
         raise Misconfigured(f"{path}: the journal is not for this user to write; type this as the daemon's user")
-    book = SqlJournal(path, fence=fence)
+    used = bool(presence.last_tick(config))
+    book = SqlJournal(path, keeps=keeper is not None, used=used, now=(keeper or SystemClock()).now, fence=fence)
     try:
         yield book
     finally:
@@ -248,9 +253,20 @@ def _has_journal(config: Config) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        problem = f"cluster.state_dir: {config.journal.parent} can't be read ({error.strerror})"
+        key = "state_dir" if config.journal.parent == config.state_dir else "journal"
+        problem = f"cluster.{key}: {config.journal.parent} can't be read ({error.strerror})"
         raise Misconfigured(at_line(config.path, problem)) from None
     return True
+
+
+def journal_problems(config: Config) -> list[str]:
+    """Why the journal can't be used; found out without making or changing it."""
+    try:
+        with journal_if_any(config) as book:
+            book.idle()
+    except Unavailable as error:
+        return [str(error)]
+    return []
 
 
 @contextmanager

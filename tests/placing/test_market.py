@@ -88,6 +88,18 @@ def test_a_job_for_which_only_spot_machines_are_left_is_told_why_it_waits() -> N
     assert "no spot machines are started for it" in wait.reason
 
 
+def test_a_job_that_the_share_leaves_without_machines_is_told_so() -> None:
+    (wait,) = propose(view([SPOT], jobs=several(1)), frozenset(), Settings(spot_share=0.5))
+    assert isinstance(wait, Wait)
+    assert wait.reason.endswith("50% of all machines at most may be spot machines, and none on demand is to be had")
+
+
+def test_a_gang_counts_in_the_share_with_all_its_nodes() -> None:
+    gang = [job(1, ask(nodes=2, tasks=2, exclusive=True))]
+    there = [busy("demand-1")]
+    assert where(view([SPOT, DEMAND], there, gang), spot_share=0.5) == ["demand"] * 2
+
+
 def test_jobs_that_ask_alike_but_want_different_markets_are_served_apart() -> None:
     jobs = [job(1, comment="on-demand"), job(2), job(3, comment="on-demand")]
     assert where(view([SPOT, DEMAND], jobs=jobs)) == ["demand", "spot", "demand"]

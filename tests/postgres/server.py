@@ -38,6 +38,8 @@ class Server:
         self._user = _unprivileged()
         self._process: subprocess.Popen[bytes] | None = None
         self._names = count(1)
+        self._lent: list[str] = []
+        self._free: list[str] = []
         if self._user:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
         words = ["--username", ADMIN, "--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync"]
@@ -128,16 +130,28 @@ class Server:
 
     def remove(self) -> None:
         """End it and leave nothing."""
-        self.stop()
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- what is in it
 
     def database(self) -> URL:
-        """A new database, empty."""
-        name = f"journal_{next(self._names)}"
-        self.sql(f"CREATE DATABASE {name} STRATEGY file_copy")
+        """An empty database, which is nobody else's until `recycle`."""
+        if self._free:
+            name = self._free.pop()
+            self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+            again = ("CREATE SCHEMA public", "GRANT USAGE ON SCHEMA public TO PUBLIC")
+            self.sql("DROP SCHEMA public CASCADE", *again, database=name)
+        else:
+            name = f"journal_{next(self._names)}"
+            self.sql(f"CREATE DATABASE {name}")
+        self._lent.append(name)
         return URL.create("postgresql", ADMIN, host="127.0.0.1", port=self.port, database=name)
+
+    def recycle(self) -> None:
+        """The databases that were asked for are no longer needed; to make them takes longer than to empty them."""
+        self._free += self._lent
+        self._lent.clear()
 
     def sql(self, *statements: str, database: str = "postgres") -> None:
         with self._connect(database) as db:

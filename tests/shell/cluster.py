@@ -105,8 +105,10 @@ class Cluster:
 
     def start(self) -> Daemon:
         """A fresh process of the daemon: nothing but the journal is left of the one before."""
+        if self.lives:
+            self.journal.dispose()
         self.lives += 1
-        self.journal = SqlJournal(self.where)
+        self.journal: SqlJournal = SqlJournal(self.where, keeps=True, used=self.lives > 1, now=self.clock.now)
         sites = {name: Site(name, SiteKind.AWS) for name in self.clouds} | dict(self.sites)
         world = World(
             scheduler=Deadly(self.slurm, self.fuse),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import URL, update
+from sqlalchemy import URL, func, insert, select, update
 
 from cmscale.model import (
     Action,
@@ -34,9 +32,10 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Evidence, Misconfigured, Unavailable
+from cmscale.shell import decisions, tables
 from cmscale.shell.decisions import MOST_BYTES, SNAPSHOTS_KEPT_S
 from cmscale.shell.journal import SqlJournal
-from cmscale.shell.tables import KEPT_S, SNAPSHOTS
+from cmscale.shell.tables import BUSY, EVENTS, EVIDENCE, FACTS, ITEMS, KEPT_S, OPERATIONS, PLANS, SNAPSHOTS
 from tests.builders import NOW, view
 
 T4 = PoolName("t4")
@@ -309,37 +308,55 @@ def test_what_is_old_goes_but_never_what_is_under_way(journal: SqlJournal) -> No
     assert not any((journal.history(node=ONE), journal.events(0), journal.evidence(ONE)))
 
 
+def test_what_machines_and_clouds_write_is_kept_whatever_it_is(journal: SqlJournal) -> None:
+    journal.keep_evidence(ONE, MachineId("i-1"), NOW, "it has not joined", "boot\0loader \udcff ready")
+    journal.begin([start("op-1", ONE)])
+    journal.finish(OpId("op-1"), {ONE: Outcome(Result.TRANSIENT, "\0")}, NOW)
+    (kept,) = journal.evidence(ONE)
+    assert kept.text == "boot\ufffdloader ? ready"
+    assert journal.history(node=ONE)[0]["detail"] == "\ufffd"
+
+
+def test_over_years_the_journal_stays_as_large_as_a_month(journal: SqlJournal) -> None:
+    def rows() -> list[int]:
+        tables = (OPERATIONS, ITEMS, EVENTS, EVIDENCE, PLANS, FACTS, BUSY, SNAPSHOTS)
+        with journal._database.reading() as db:
+            return [db.execute(select(func.count()).select_from(table)).scalar() or 0 for table in tables]
+
+    after: list[list[int]] = []
+    for day in range(0, 730, 10):
+        now = NOW + day * 86400.0
+        journal.begin([start(f"op-{day}", began=now)])
+        journal.finish(OpId(f"op-{day}"), {ONE: OK, TWO: OK}, now)
+        journal.tell([Event(now, EventKind.OPENED, T4, "t4 is open again")])
+        journal.keep_evidence(ONE, MachineId(f"i-{day}"), now, "it has not joined", "kernel panic")
+        journal.put_fact(Fact(FactKind.QUARANTINE, NodeName(f"t4-{day}"), now, now + 600, "it failed"))
+        journal.put_busy({T4: 1}, now)
+        journal.record(seen(now, f"t{day}"), Plan(f"t{day}", now, (replace(START, arg=str(day)),)))
+        after.append(rows())
+    assert after[-1] == after[10]
+    assert max(after[-1]) <= 2 * 7
+
+
+def test_what_is_too_much_goes_as_well_the_oldest_first_and_some_at_a_time(
+    journal: SqlJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "MOST_PLANS", 10)
+    monkeypatch.setattr(tables, "FORGOTTEN_AT_ONCE", 8)
+    with journal._database.writing() as db:
+        db.execute(
+            insert(PLANS), [{"tick": f"t{number}", "at": NOW - 30 + number, "plan": "{}"} for number in range(30)]
+        )
+    counts = []
+    for number in range(1, 5):
+        now = NOW + number * 600
+        journal.record(seen(now, f"u{number}"), Plan(f"u{number}", now, (replace(START, arg=str(number)),)))
+        counts.append(len(list(journal.plans(0))))
+    assert counts == [23, 16, 10, 10]
+    assert [at for at, _ in journal.plans(0)][-1] == NOW + 2400
+
+
 # --- the file --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def old_file(tmp_path: Path) -> Path:
-    """A journal as version 0.1.0 wrote it."""
-    path = tmp_path / "journal.db"
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript((Path(__file__).parent / "journal-0.1.0.sql").read_text(encoding="utf-8"))
-    return path
-
-
-def test_a_journal_of_the_first_version_goes_on_with_what_it_lacks(old_file: Path) -> None:
-    journal = SqlJournal(old_file)
-    assert journal.creations({JobId("17"): 0.0}) == {"17": Creations(1, need=2, first=NOW, refused=1)}
-    journal.put_fact(Fact(FactKind.PAUSE, "", NOW, NOW + 60, "why"))
-    journal.record(view(), Plan("t2", NOW))
-    assert len(journal.facts(NOW)) == len(journal.ticks(0)) == 1
-    journal.dispose()
-    with closing(sqlite3.connect(old_file)) as db:
-        assert ("ix_operation_nodes_machine",) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")
-
-
-def test_whoever_may_only_read_a_journal_of_the_first_version_sees_what_it_lacks_as_empty(old_file: Path) -> None:
-    before = old_file.read_bytes()
-    reader = SqlJournal(old_file, read_only=True)
-    assert len(reader.history(node=ONE)) == len(list(reader.plans(0))) == 1
-    assert not any((reader.facts(NOW), reader.events(0), reader.evidence(ONE), reader.ticks(0), reader.usual(NOW)))
-    assert reader.stored("last") is None
-    reader.dispose()
-    assert old_file.read_bytes() == before
 
 
 def test_a_journal_that_cannot_be_opened_is_named_with_the_key_to_change(tmp_path: Path) -> None:
