@@ -241,7 +241,7 @@ def _perform(operation: Operation, world: World, *, too_old: bool) -> None:
     if complaints and operation.verb is Verb.START:
         outcomes = _not_started(operation, complaints)
     else:
-        outcomes = _call(operation, provider, world.check_lease, too_old=too_old)
+        outcomes = _surely(operation, provider, world, too_old=too_old)
     for node, outcome in outcomes.items():
         level = logging.INFO if outcome.ok else logging.WARNING
         log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
@@ -267,10 +267,18 @@ def _call(
         return {node: by_machine.get(machine, _NOT_TOLD) for node, machine in pairs}
     except Unavailable as error:
         return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, str(error)))
-    except Exception as error:
-        # It may have taken effect, so it is an answer that was lost; others' calls go on.
-        log.debug("the call of operation %s failed", operation.id, exc_info=error)
+
+
+def _surely(operation: Operation, provider: Provider, world: World, *, too_old: bool) -> Mapping[NodeName, Outcome]:
+    """What came of the call, whatever it raised: it may have taken effect, so that is an answer that was lost."""
+    what = f"{operation.verb.value} {','.join(operation.nodes)}"
+    try:
+        outcomes = _call(operation, provider, world.check_lease, too_old=too_old)
+    except Exception as error:  # noqa: BLE001 - others' calls go on
+        world.beside.surprised(what, error)
         return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, f"it raised {type(error).__name__}: {error}"))
+    world.beside.surprised(what, None)
+    return outcomes
 
 
 def _run_scripts(operation: Operation, world: World) -> Mapping[NodeName, str]:

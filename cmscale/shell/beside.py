@@ -8,6 +8,7 @@ threads. They end with the process, whatever they are doing: what was begun is i
 from __future__ import annotations
 
 import contextvars
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -24,6 +25,10 @@ T = TypeVar("T")
 
 CALLS_AT_ONCE = 16
 """At one site."""
+
+SURPRISES_KEPT = 20
+
+log = logging.getLogger(__name__)
 
 
 class Silent(Unavailable):
@@ -69,6 +74,7 @@ class Beside:
     _waiting: dict[SiteName, deque[Callable[[], None]]] = field(default_factory=dict)
     _threads: Counter[SiteName] = field(default_factory=Counter)
     _deeds: Counter[SiteName] = field(default_factory=Counter)
+    _surprises: dict[str, str] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def look(self, site: SiteName, make: Callable[[], T]) -> tuple[Call[T], bool]:
@@ -110,17 +116,29 @@ class Beside:
         self.wait([call for call in self._under_way() if call.name], limit_s)
 
     def troubles(self) -> list[str]:
-        """A sentence for each site with deeds that have been under way for long."""
+        """A sentence for each deed that raised what nobody foresaw, and each site with deeds that take long."""
         late = Counter(
             call.site
             for call in self._under_way()
             if call.name and not call.ended and time.monotonic() - call.began > self.answer_s
         )
-        return [
+        return list(self._surprises.values()) + [
             f"site {site} has not answered {'a call' if count == 1 else f'{count} calls'} for more than "
             f"{self.answer_s:g} s (limits.answer); nothing waits for it"
             for site, count in sorted(late.items())
         ]
+
+    def surprised(self, by: str, error: Exception | None) -> None:
+        """Remember that a deed raised what nobody foresaw, and log it once; None: it did not this time."""
+        if error is None:
+            self._surprises.pop(by, None)
+            return
+        told = f"{by} raised {type(error).__name__}: {error}"
+        if self._surprises.get(by) != told:
+            log.error("%s", told, exc_info=error)
+        self._surprises[by] = told
+        while len(self._surprises) > SURPRISES_KEPT:
+            self._surprises.pop(next(iter(self._surprises)))
 
     def _under_way(self) -> list[Call[Any]]:
         return list(self._calls.values())

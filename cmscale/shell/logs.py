@@ -46,7 +46,11 @@ def to(stream: TextIO, form: LogFormat, level: int) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(AsJson() if form is LogFormat.JSON else AsText(for_journald=_is_journald(stream)))
     logging.addLevelName(NOTICE, "NOTICE")
-    logging.basicConfig(level=level, handlers=[handler])
+    root = logging.getLogger()
+    for before in [each for each in root.handlers if isinstance(each.formatter, AsText | AsJson)]:
+        root.removeHandler(before)
+    root.addHandler(handler)
+    root.setLevel(level)
     for library in ("botocore", "urllib3", "azure"):
         logging.getLogger(library).setLevel(max(level, logging.WARNING))
 

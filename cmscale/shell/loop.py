@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from cmscale.core import consequences
 from cmscale.core.decide import Policy, decide
@@ -17,6 +18,7 @@ from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
 from cmscale.ports import Clock, Deposed, Unavailable
 from cmscale.shell import logs
 from cmscale.shell.act import act, resume_operations
+from cmscale.shell.isolation import LeftOut, decided
 from cmscale.shell.observe import Memory, World, idle_changes, observe
 from cmscale.shell.timekeeping import move_along
 
@@ -25,7 +27,8 @@ REST_PER_LOOK = 10.0
 one where a look takes 2 s is looked at every 20 s."""
 
 REST_PER_VAIN_LOOK = 1.0
-"""Whoever does not answer bears no load, and may be back the next moment with nodes to be parked at once."""
+"""Whoever does not answer bears no load, and may be back the next moment with nodes to be parked at once. The first
+look that is answered again spent its time waiting for that, so it tells nothing of the load either."""
 
 BROKEN_REST_S = 10.0
 
@@ -50,6 +53,7 @@ class Daemon:
     tick_s: float = 1.0
     may_act: bool = False
     memory: Memory = field(default_factory=Memory)
+    left_out: LeftOut = field(default_factory=LeftOut)
     ticks: int = 0
     broken: str = ""
     """Why the last tick broke off; empty if it did not."""
@@ -84,7 +88,8 @@ def _tick(daemon: Daemon, name: str) -> Look:
     began = world.clock.steady()
     view = observe(world, name, daemon.memory, _doubt(daemon))
     observe_s = world.clock.steady() - began
-    plan = decide(view, daemon.policies, daemon.limits)
+    decides = partial(decide, policies=daemon.policies, limits=daemon.limits)
+    view, plan = decided(view, decides, daemon.left_out, world.clock.steady())
     try:
         _note(view, plan, daemon)
         asked_to_end = world.clock.wait(0)
@@ -98,14 +103,14 @@ def _tick(daemon: Daemon, name: str) -> Look:
     except Unavailable as error:
         # Only the journal's failures come this far. What was begun is in it, and taken up when it can be read again.
         view = replace(view, unrecorded=str(error))
-        plan = decide(view, daemon.policies, daemon.limits)
+        plan = decides(view)
     return Look(view, plan, observe_s)
 
 
 def _doubt(daemon: Daemon) -> str:
     """Why this tick had better do nothing: the clock jumped since the last one. What is known by its date follows."""
     world, memory = daemon.world, daemon.memory
-    jump = memory.time.look(world.clock)
+    jump = memory.time.look(world.clock, world.journal)
     if jump is None:
         return ""
     move_along(world.journal, jump, world.clock.now())
@@ -141,12 +146,15 @@ def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None
     What there is to do between two ticks is done after each, and again and again during a long rest. Raises Deposed if
     another daemon leads by now.
     """
+    vain_before = False
     while True:
         rest_s = daemon.tick_s
         try:
             look = tick(daemon)
             told(look)
-            rest_s = max(rest_s, _rest_per_look(look) * look.observe_s)
+            vain = _is_vain(look)
+            rest_s = max(rest_s, look.observe_s * (REST_PER_VAIN_LOOK if vain or vain_before else REST_PER_LOOK))
+            vain_before = vain
         except Deposed:  # another daemon goes on from here
             raise
         except Exception as error:  # one surprise must not end reconciliation for good; the journal has what was begun
@@ -170,6 +178,6 @@ def _rest(clock: Clock, seconds: float, between: Callable[[], None]) -> bool:
     return False
 
 
-def _rest_per_look(look: Look) -> float:
-    vain = look.view.unseen or look.view.unrecorded or any(site.unseen for site in look.view.sites.values())
-    return REST_PER_VAIN_LOOK if vain else REST_PER_LOOK
+def _is_vain(look: Look) -> bool:
+    view = look.view
+    return bool(view.unseen or view.unrecorded or any(site.unseen for site in view.sites.values()))

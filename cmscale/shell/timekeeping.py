@@ -45,11 +45,13 @@ class Timekeeping:
     """What the clock was ahead of the steady one at the last tick."""
     last: Jump | None = None
 
-    def look(self, clock: Clock) -> Jump | None:
+    def look(self, clock: Clock, journal: Journal) -> Jump | None:
         """The jump since the last look, if there was one; it is found again until it is `settled`."""
         off_s = clock.now() - clock.steady()
         if self.off_s is None:
-            self.off_s = off_s
+            # What an earlier process wrote down last can't be of the future; a clock that went ahead shows nowhere.
+            latest = max(journal.idle().values(), default=clock.now())
+            self.off_s = off_s + max(latest - clock.now(), 0.0)
         by_s = off_s - self.off_s
         if abs(by_s) >= JUMP_S:
             return Jump(clock.steady(), by_s)

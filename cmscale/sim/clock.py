@@ -16,18 +16,11 @@ class VirtualClock:
     ahead_s: float = 0.0
     """What the site's clock is ahead of UTC."""
 
-    set_by_s: float = 0.0
-    """By how much the clock was set since the beginning."""
-
     def now(self) -> float:
-        return self.at + self.set_by_s
+        return self.at
 
     def steady(self) -> float:
         return self.at
-
-    def jump(self, seconds: float) -> None:
-        """Somebody sets the clock: ahead, or back."""
-        self.set_by_s += seconds
 
     def utc_offset_s(self) -> float:
         return self.ahead_s

@@ -215,7 +215,7 @@ def jobs(
             continue
         try:
             items.append(_job(words, _asked(ask_words, excluded or "", counts), apart[words.array], now))
-        except ValueError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this record's
             unreadable.append(f"job {words.id} could not be read: {error}")
     return Reading(tuple(items), tuple(unreadable))
 
@@ -373,7 +373,7 @@ def nodes(rows: Iterable[Sequence[str]]) -> Reading[NodeRecord]:
     for name, words in first.items():
         try:
             items.append(_node(words, tuple(partitions[name])))
-        except ValueError as error:
+        except Exception as error:  # noqa: BLE001 - as above
             unreadable.append(f"node {name} could not be read: {error}")
     return Reading(tuple(items), tuple(unreadable))
 
