@@ -123,14 +123,14 @@ class Heads:
 
     def __init__(self, lab: Lab, journal: URL, lease: str) -> None:
         self.lab = lab
-        self._where = journal
+        self.where = journal
         self.database = Database(journal, read_only=True)
         self.both = Head(lab, "head1", journal, lease), Head(lab, "head2", journal, lease)
 
     @cached_property
     def journal(self) -> SqlJournal:
         # To be opened when there is something in it: what lacks its tables is read in an empty copy.
-        return SqlJournal(self._where, read_only=True)
+        return SqlJournal(self.where, read_only=True)
 
     @property
     def term(self) -> Term | None:

@@ -85,6 +85,11 @@ def test_with_the_lease_that_is_the_default_the_other_one_leads_within_fifteen_s
         told = cm_scale("status", "--config", str(standby.config), env=lab.env).stdout
         assert f"daemon   running as process {standby.pid}, standby; " in told
         assert f"(process {leader.pid}) leads since " in told
+        third = Head(lab, "head3", both.where, "10s")
+        once = cm_scale("run", "--once", "--config", str(third.config), env=lab.env)
+        assert once.returncode == 2
+        assert f"(process {leader.pid}) leads since " in once.stderr
+        assert "nothing was done" in once.stderr
         _, seconds = both.fail_over(Head.kill)
         assert seconds < 15
         told = json.loads(cm_scale("status", "--json", "--config", str(standby.config), env=lab.env).stdout)["daemon"]
