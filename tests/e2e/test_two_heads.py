@@ -43,8 +43,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 FAIL_OVERS = 50
 STRIKES = (Head.freeze, Head.kill, Head.freeze, Head.freeze, Head.stop, Head.freeze)
-ENOUGH = 3
-"""So many tasks in the queue are load enough."""
 
 
 def queued(lab: Lab) -> list[str]:
@@ -58,9 +56,9 @@ def test_fifty_times_under_load_the_other_one_takes_over_and_nothing_is_made_twi
     hits = 0
     with heads(lab, postgres.database(), lease="600ms") as both:
         for strike in islice(cycle(STRIKES), FAIL_OVERS):
-            if len(queued(lab)) < ENOUGH:
+            if not queued(lab):  # so that machines come and go all the time
                 jobs.append(submit(lab, "--array=1-2", "--gres=gpu:t4:1", script="sleep 0.5"))
-            hits += wait_until(lambda: bool(both.under_way()), 0.7)
+            hits += wait_until(lambda: bool(both.under_way()), 0.3)
             struck, seconds = both.fail_over(strike)
             struck.recover()
             took_s.append(seconds)
@@ -74,7 +72,7 @@ def test_fifty_times_under_load_the_other_one_takes_over_and_nothing_is_made_twi
     assert len({(life.operation, life.node) for life in made}) == len(made)
     assert {state for number in jobs for state in job(lab, number).split()} == {"COMPLETED"}
     assert len(made) > FAIL_OVERS / 5
-    assert hits > 4, "the strikes hit no calls; draw other moments"
+    assert hits > 2, "the strikes hit no calls; draw other moments"
 
 
 def test_with_the_lease_that_is_the_default_the_other_one_leads_within_fifteen_seconds(
