@@ -31,6 +31,7 @@ from cmscale.model import (
     Operation,
     OpId,
     Outcome,
+    Override,
     Plan,
     PoolName,
     Reservation,
@@ -153,6 +154,9 @@ class Journal(Protocol):
 
     def closed(self) -> Mapping[PoolName, Closure]: ...
 
+    def shift(self, by_s: float, now: float) -> None:
+        """The clock jumped to now: what has lasted so long, or shall last so long, goes on as if it had not."""
+
     def creations(self, submitted: Mapping[JobId, float]) -> Mapping[JobId, Creations]:
         """What was started for these jobs since they were submitted."""
 
@@ -174,6 +178,9 @@ class Journal(Protocol):
 
     def facts(self, now: float) -> tuple[Fact, ...]:
         """Those that have not ended."""
+
+    def override(self, override: Override) -> None:
+        """Change facts as a person says, and remember that; all of it or nothing."""
 
     # --- what was seen and decided
 
@@ -204,6 +211,9 @@ class Journal(Protocol):
 
 class Clock(Protocol):
     def now(self) -> float: ...
+
+    def steady(self) -> float:
+        """Seconds that pass as they do, whatever is done to the clock; only their differences mean anything."""
 
     def utc_offset_s(self) -> float:
         """What the site's clock is ahead of UTC now."""

@@ -26,6 +26,7 @@ from sqlalchemy.exc import ArgumentError
 
 from cmscale import hours
 from cmscale.model import HOME, NodeName, NodeOrder, SiteKind, Window
+from cmscale.shell.logs import LogFormat
 from cmscale.shell.values import duration, hostlist, names_if_any, nearest, shown, unique
 
 # --- what a single value may be --------------------------------------------------------------------------------------
@@ -136,6 +137,7 @@ class ClusterTable(Table):
         "leave_reclaimed",
         "harvest",
         "quarantine",
+        "drain_sites",
         "serve_queue",
         "keep_warm",
         "start_helpers",
@@ -143,6 +145,7 @@ class ClusterTable(Table):
         "release_idle",
     )
     policy_dir: OptionalPath = None
+    admins: str = ""
 
 
 class SlurmSettings(Table):
@@ -163,6 +166,11 @@ class LimitsTable(Table):
     search_rest: Duration = 900.0
     quarantine: Duration = 600.0
     tick: Some = 1.0
+    answer: Some = 10.0
+
+
+class LogTable(Table):
+    format: LogFormat = LogFormat.TEXT
 
 
 def _startable(kind: SiteKind) -> SiteKind:
@@ -309,6 +317,7 @@ class FileTable(Table):
     cluster: ClusterTable
     slurm: SlurmSettings = SlurmSettings()
     limits: LimitsTable = LimitsTable()
+    log: LogTable = LogTable()
     policy: dict[PolicyName, dict[str, Any]] = Field(default_factory=dict)
     sites: dict[Annotated[Name, AfterValidator(_not_home)], SiteTable] = Field(default_factory=dict)
     pools: dict[Name, PoolTable] = Field(default_factory=dict)
