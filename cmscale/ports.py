@@ -32,6 +32,7 @@ from cmscale.model import (
     Operation,
     OpId,
     Outcome,
+    Override,
     Plan,
     PoolName,
     Reservation,
@@ -183,6 +184,9 @@ class Journal(Protocol):
 
     def facts(self, now: float) -> tuple[Fact, ...]:
         """Those that have not ended."""
+
+    def override(self, override: Override) -> None:
+        """Change facts as a person says, and remember that; all of it or nothing."""
 
     # --- what was seen and decided
 

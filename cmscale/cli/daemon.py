@@ -16,7 +16,7 @@ import click
 from cmscale.cli import render
 from cmscale.cli.shared import EXIT_BAD_INPUT, clock, configured, date, fail, json_option
 from cmscale.ports import Misconfigured, Unavailable
-from cmscale.shell import leading, logs, presence, systemd, wiring
+from cmscale.shell import admins, leading, logs, presence, systemd, wiring
 from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config
 from cmscale.shell.lease import Lease, Tenure, Term
@@ -73,10 +73,11 @@ def run_(
         between = partial(_between, configured, told, system_clock)
         log.log(logs.NOTICE, "%s", _greeting(config, daemon))
         systemd.ready(_doing(daemon))
-        if lease:
-            leading.in_turn(lease, system_clock, partial(_lead, configured, told, between), _Standby(between))
-        else:
-            run(daemon, told, between)
+        with admins.listening(config, journal, system_clock):
+            if lease:
+                leading.in_turn(lease, system_clock, partial(_lead, configured, told, between), _Standby(between))
+            else:
+                run(daemon, told, between)
         systemd.stopping()
 
 

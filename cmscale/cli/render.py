@@ -26,6 +26,7 @@ from cmscale.cli.shared import date
 from cmscale.core import compare
 from cmscale.core.telling import decision
 from cmscale.model import Action, FactKind, Help, Job, Node, Plan, Pool, Power, Refusal, Snapshot, Verb
+from cmscale.shell.overrides import OVERRIDES, Hold, Kind, holds, together
 
 
 def as_json(value: Any) -> str:
@@ -204,6 +205,7 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
             "never": dict(plan.never),
         },
         "paused": view.fact(FactKind.PAUSE),
+        "overrides": [hold for hold in holds(view.facts.values(), {}) if hold.kind in OVERRIDES],
         "price_hour": sum(_price_hour(view.pools[node.pool], node) for node in view.nodes.values() if node.pool),
         "unseen": unseen(view),
         "unreadable": view.unreadable,
@@ -239,6 +241,8 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         who = f" by {paused.by}" if paused.by else ""
         end = f" for another {_span(paused.until - told['now'])}" if paused.until > told["now"] else ""
         out.print(f"paused   {paused.why}{who}{end}; nothing is started and nothing given back")
+    for line in _override_lines(told["overrides"], told["now"]):
+        out.print(line)
     if "slurm" in told["unseen"]:
         return  # the rest would be made of nothing
     never = f", no pool can ever serve {len(jobs['never'])}" if jobs["never"] else ""
@@ -273,6 +277,28 @@ def _daemon(told: Mapping[str, Any]) -> str:
     if leads:
         return f"not running here; {leads}"
     return f"not running (mode {told['mode']}); start it with: cm-scale run"
+
+
+def _override_lines(overrides: Iterable[Hold], now: float) -> list[str]:
+    """What persons have said, but for a pause, which has its own line."""
+    words = {Kind.KEEP: "kept", Kind.DRAIN_SITE: "drained"}
+    return [
+        f"{words[hold.kind]:<9}{names} for another {_span(hold.until - now)} by {hold.by}: {hold.why}"
+        for hold, names in together(overrides)
+        if hold.kind in words
+    ]
+
+
+def hold_lines(holds: Sequence[tuple[Hold, str, str]], out: Console) -> None:
+    """A table of what stands: each with its names and until when."""
+    columns = [
+        Column("what", [hold.kind.value for hold, _, _ in holds]),
+        Column("name", [names for _, names, _ in holds]),
+        Column("until", [until for _, _, until in holds]),
+        Column("by", [hold.by for hold, _, _ in holds]),
+        Column("why", [hold.why for hold, _, _ in holds]),
+    ]
+    _print_table(columns, out, droppable=())
 
 
 def node_json(view: Snapshot, node: Node) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from cmscale.adapters.slurm import conf
 from cmscale.cli import render
 from cmscale.cli.shared import EXIT_BAD_INPUT, configured, fail, given_a_path, json_option
 from cmscale.ports import Unavailable
+from cmscale.shell import admins, presence, wiring
 from cmscale.shell import config as configuration
-from cmscale.shell import presence, wiring
 from cmscale.shell.config import Config, ConfigError
+from cmscale.shell.mistakes import at_line
 
 
 @click.command(short_help="Check the configuration, Slurm and the clouds.")
@@ -61,6 +62,7 @@ def _problems(config: Config, found: dict[str, Any]) -> Iterator[str]:
         yield from error.problems
     unwritable = presence.state_dir_problems(config)
     yield from unwritable or wiring.journal_problems(config)
+    yield from (at_line(config.path, problem) for problem in admins.problems(config))
     yield from _slurm_problems(config, found)
     for name in config.sites:
         try:

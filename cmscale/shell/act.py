@@ -46,13 +46,16 @@ from cmscale.ports import Provider, Unavailable
 from cmscale.shell import logs
 from cmscale.shell.beside import CALLS_AT_ONCE, Beside
 from cmscale.shell.beside import Call as Deed
-from cmscale.shell.observe import Memory, World
+from cmscale.shell.observe import SETTLING_S, Memory, World
 from cmscale.shell.scripts import Call, Kind, run_script
 
 log = logging.getLogger(__name__)
 
 REPEATED_FOR_S = 600.0
 """How long an unfinished operation is made again; later its machines are looked up by tag. Tokens outlive this."""
+
+FOUND_BY_S = REPEATED_FOR_S + SETTLING_S
+"""By when the machines of the last call that may have taken effect are found by their tag, if it has made any."""
 
 TELLING_S = 30.0
 """How long Slurm is told what is decided in one tick; a call that is under way then has a limit of its own."""
@@ -180,7 +183,7 @@ def _carry_out(operation: Operation, view: Snapshot, world: World) -> None:
         machines = zip(operation.nodes, operation.machines, strict=True)
         failed = [(view.nodes[name], machine) for name, machine in machines if view.nodes[name].sick]
         _at_once([partial(_keep, view.now, provider, node, machine, world) for node, machine in failed])
-    _perform(operation, world, too_old=False)
+    _perform(operation, world, 0.0)
 
 
 def _keep(now: float, provider: Provider, node: Node, machine: MachineId, world: World) -> None:
@@ -201,7 +204,7 @@ def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] =
     # Before the journal is read: what ends from here on may be finished there although it seems to be open.
     running = world.beside.doing()
     now, steady = world.clock.now(), world.clock.steady()
-    again: list[tuple[Operation, bool]] = []
+    again: list[tuple[Operation, float]] = []
     for operation in world.journal.under_way():
         if operation.id in running:
             continue
@@ -216,10 +219,8 @@ def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] =
             log.info("operation %s (%s) was not finished; taking it up", operation.id, operation.verb.value)
             age_s = _age_s(operation, world, memory)
             memory.again[operation.id] = steady + min(max(age_s, 1.0), 60.0)
-            again.append((operation, age_s > REPEATED_FOR_S))
-    deeds = [
-        _begin(operation, world, partial(_perform, operation, world, too_old=too_old)) for operation, too_old in again
-    ]
+            again.append((operation, age_s))
+    deeds = [_begin(operation, world, partial(_perform, operation, world, age_s)) for operation, age_s in again]
     _hear(deeds, world.beside)
     open_still = {operation.id for operation in world.journal.under_way()}
     memory.again = {name: at for name, at in memory.again.items() if name in open_still}
@@ -233,15 +234,15 @@ def _at_once(calls: Sequence[Callable[[], None]]) -> None:
         each.result()
 
 
-def _perform(operation: Operation, world: World, *, too_old: bool) -> None:
-    """Make one call and write down what came of it."""
+def _perform(operation: Operation, world: World, age_s: float) -> None:
+    """Make the call of an operation that is so old, and write down what came of it."""
     provider = world.providers[world.pools[operation.pool].site]
     now = world.clock.now()
     complaints = _run_scripts(operation, world)
     if complaints and operation.verb is Verb.START:
         outcomes = _not_started(operation, complaints)
     else:
-        outcomes = _surely(operation, provider, world, too_old=too_old)
+        outcomes = _surely(operation, provider, world, age_s)
     for node, outcome in outcomes.items():
         level = logging.INFO if outcome.ok else logging.WARNING
         log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
@@ -255,12 +256,12 @@ def _perform(operation: Operation, world: World, *, too_old: bool) -> None:
 
 
 def _call(
-    operation: Operation, provider: Provider, check_lease: Callable[[], None], *, too_old: bool
+    operation: Operation, provider: Provider, check_lease: Callable[[], None], age_s: float
 ) -> Mapping[NodeName, Outcome]:
     try:
         check_lease()
         if operation.verb is Verb.START:
-            return _made_by(operation, provider) if too_old else provider.start(operation)
+            return _made_by(operation, provider, age_s) if age_s > REPEATED_FOR_S else provider.start(operation)
         remove = provider.delete if operation.verb is Verb.DELETE else provider.stop
         by_machine = remove(operation.machines, hard=operation.hard)
         pairs = zip(operation.nodes, operation.machines, strict=True)
@@ -269,11 +270,11 @@ def _call(
         return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, str(error)))
 
 
-def _surely(operation: Operation, provider: Provider, world: World, *, too_old: bool) -> Mapping[NodeName, Outcome]:
+def _surely(operation: Operation, provider: Provider, world: World, age_s: float) -> Mapping[NodeName, Outcome]:
     """What came of the call, whatever it raised: it may have taken effect, so that is an answer that was lost."""
     what = f"{operation.verb.value} {','.join(operation.nodes)}"
     try:
-        outcomes = _call(operation, provider, world.check_lease, too_old=too_old)
+        outcomes = _call(operation, provider, world.check_lease, age_s)
     except Exception as error:  # noqa: BLE001 - others' calls go on
         world.beside.surprised(what, error)
         return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, f"it raised {type(error).__name__}: {error}"))
@@ -307,15 +308,16 @@ def _not_started(operation: Operation, complaints: Mapping[NodeName, str]) -> Ma
     return {node: Outcome(Result.PROLOG, complaints.get(node, first)) for node in operation.nodes}
 
 
-def _made_by(operation: Operation, provider: Provider) -> Mapping[NodeName, Outcome]:
+def _made_by(operation: Operation, provider: Provider, age_s: float) -> Mapping[NodeName, Outcome]:
     """What an operation of long ago came to, found by its tag or, where machines were to be powered on, by their id."""
     made = {
         machine.node: machine.id
         for machine in provider.list()
         if machine.op == operation.id or (machine.id in operation.machines and machine.state in _POWERED)
     }
+    missing = Outcome(Result.GONE if age_s > FOUND_BY_S else Result.TRANSIENT, "not found")
     return {
-        node: Outcome(Result.OK, "found by its tag", made[node]) if node in made else Outcome(Result.GONE, "not found")
+        node: Outcome(Result.OK, "found by its tag", made[node]) if node in made else missing
         for node in operation.nodes
     }
 

@@ -82,6 +82,8 @@ class Config:
     policy_dir: Path | None
     policy_tables: Mapping[str, Mapping[str, Any]]
     """As written; each policy checks its own."""
+    admins: str
+    """The group whose members may overrule the daemon; empty: none."""
     slurm: SlurmSettings
     limits: Limits
     tick_s: float
@@ -160,6 +162,7 @@ def _config(path: Path, text: str, file: FileTable, related: Relations) -> Confi
         policies=cluster.policies,
         policy_dir=cluster.policy_dir,
         policy_tables=MappingProxyType(file.policy),
+        admins=cluster.admins,
         slurm=file.slurm,
         limits=Limits(
             starts_per_minute=limits.starts_per_minute,

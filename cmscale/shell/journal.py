@@ -21,6 +21,7 @@ from cmscale.model import (
     FactKind,
     MachineId,
     NodeName,
+    Override,
     PoolName,
     Result,
 )
@@ -127,10 +128,7 @@ class SqlJournal(Operations, Decisions):
 
     def put_fact(self, fact: Fact) -> None:
         with self._database.writing() as db:
-            db.execute(delete(FACTS).where(FACTS.c.until <= fact.at))
-            db.execute(delete(FACTS).where(FACTS.c.kind == fact.kind.value, FACTS.c.subject == fact.subject))
-            values = {"at": fact.at, "until": fact.until, "why": fact.why, "by": fact.by}
-            db.execute(insert(FACTS).values(kind=fact.kind.value, subject=fact.subject, **values))
+            _put_fact(db, fact)
 
     def drop_fact(self, kind: FactKind, subject: str) -> None:
         with self._database.writing() as db:
@@ -142,6 +140,18 @@ class SqlJournal(Operations, Decisions):
             return tuple(
                 Fact(FactKind(row.kind), row.subject, row.at, row.until, row.why, row.by) for row in db.execute(query)
             )
+
+    def override(self, override: Override) -> None:
+        with self._database.writing() as db:
+            for fact in override.drop:
+                # Just this one: it may have been replaced since it was read.
+                same = (FACTS.c.kind == fact.kind.value, FACTS.c.subject == fact.subject, FACTS.c.at == fact.at)
+                db.execute(delete(FACTS).where(*same))
+            for pool in override.opened:
+                db.execute(delete(CLOSURES).where(CLOSURES.c.pool == pool))
+            for fact in override.put:
+                _put_fact(db, fact)
+            _put_event(db, override.event)
 
     # --- what was seen
 
@@ -182,8 +192,7 @@ class SqlJournal(Operations, Decisions):
                     EVENTS.c.text == event.text,
                 )
                 if not db.execute(select(EVENTS.c.id).where(EVENTS.c.at > event.at - SAME_AGAIN_S, *same)).first():
-                    values = {"kind": event.kind.value, "subject": event.subject, "text": event.text}
-                    db.execute(insert(EVENTS).values(at=event.at, **values))
+                    _put_event(db, event)
 
     def events(self, since: float) -> tuple[Event, ...]:
         query = select(EVENTS).where(EVENTS.c.at >= since).order_by(EVENTS.c.at, EVENTS.c.id)
@@ -211,3 +220,15 @@ class SqlJournal(Operations, Decisions):
         db.execute(delete(FACTS).where(FACTS.c.until <= now))
         forget(db, EVENTS, now - KEPT_S, MOST_EVENTS)
         forget(db, EVIDENCE, now - KEPT_S, MOST_EVIDENCE)
+
+
+def _put_fact(db: Connection, fact: Fact) -> None:
+    db.execute(delete(FACTS).where(FACTS.c.until <= fact.at))
+    db.execute(delete(FACTS).where(FACTS.c.kind == fact.kind.value, FACTS.c.subject == fact.subject))
+    values = {"at": fact.at, "until": fact.until, "why": fact.why, "by": fact.by}
+    db.execute(insert(FACTS).values(kind=fact.kind.value, subject=fact.subject, **values))
+
+
+def _put_event(db: Connection, event: Event) -> None:
+    values = {"kind": event.kind.value, "subject": event.subject, "text": event.text}
+    db.execute(insert(EVENTS).values(at=event.at, **values))

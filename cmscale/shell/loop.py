@@ -88,8 +88,9 @@ def _tick(daemon: Daemon, name: str) -> Look:
     began = world.clock.steady()
     view = observe(world, name, daemon.memory, _doubt(daemon))
     observe_s = world.clock.steady() - began
-    decides = partial(decide, policies=daemon.policies, limits=daemon.limits)
-    view, plan = decided(view, decides, daemon.left_out, world.clock.steady())
+    view, plan = decided(
+        view, partial(decide, policies=daemon.policies, limits=daemon.limits), daemon.left_out, world.clock.steady()
+    )
     try:
         _note(view, plan, daemon)
         asked_to_end = world.clock.wait(0)
@@ -103,17 +104,20 @@ def _tick(daemon: Daemon, name: str) -> Look:
     except Unavailable as error:
         # Only the journal's failures come this far. What was begun is in it, and taken up when it can be read again.
         view = replace(view, unrecorded=str(error))
-        plan = decides(view)
+        plan = decide(view, daemon.policies, daemon.limits)
     return Look(view, plan, observe_s)
 
 
 def _doubt(daemon: Daemon) -> str:
     """Why this tick had better do nothing: the clock jumped since the last one. What is known by its date follows."""
     world, memory = daemon.world, daemon.memory
-    jump = memory.time.look(world.clock, world.journal)
-    if jump is None:
-        return ""
-    move_along(world.journal, jump, world.clock.now())
+    try:
+        jump = memory.time.look(world.clock, world.journal)
+        if jump is None:
+            return ""
+        move_along(world.journal, jump, world.clock.now())
+    except Unavailable as error:
+        return str(error)
     memory.stopping = {machine: at + jump.by_s for machine, at in memory.stopping.items()}
     memory.time.settled(jump)
     return str(jump)
@@ -179,5 +183,4 @@ def _rest(clock: Clock, seconds: float, between: Callable[[], None]) -> bool:
 
 
 def _is_vain(look: Look) -> bool:
-    view = look.view
-    return bool(view.unseen or view.unrecorded or any(site.unseen for site in view.sites.values()))
+    return bool(look.view.unseen or look.view.unrecorded or any(site.unseen for site in look.view.sites.values()))

@@ -137,12 +137,13 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
     except Exception as error:  # noqa: BLE001 - what we do not understand is no reason to stop looking
         unseen = _surprise("reading Slurm", error)
     journal, asked = world.journal, _Asked()
-    fresh = asked.list(lambda: tuple(_fresh(world, memory, now)))
+    fresh = asked.list(lambda: _fresh(world, memory, now))
     machines = machines if asked.in_vain else _with_fresh(machines, fresh, memory)
     serving, surplus = _serving(machines, records.items)
     memory.stopping = _stopping(machines, memory.stopping, now)
     under_way = asked.list(journal.under_way)
-    memory.ages.keep([*(machine.id for machine in machines), *(operation.id for operation in under_way)])
+    if not asked.in_vain:
+        memory.ages.keep([*(machine.id for machine in machines), *(operation.id for operation in under_way)])
     ops = {node: operation for operation in under_way for node in operation.nodes}
     offset_s = world.clock.utc_offset_s()
     known = _Known(
@@ -159,7 +160,6 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
     nodes, broken = _joined(records.items, pool_of, known)
     nodes |= _helpers(world.pools.values(), known) if not unseen else {}
     strays = () if unseen else _strays(nodes, serving)
-    submitted = _submitted(jobs.items, now)
     return Snapshot(
         now=now,
         tick=tick,
@@ -168,7 +168,7 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         pools=world.pools,
         sites=MappingProxyType(sites),
         closed=MappingProxyType(dict(asked.map(journal.closed))),
-        creations=MappingProxyType(dict(asked.map(lambda: journal.creations(submitted)))),
+        creations=MappingProxyType(dict(asked.map(lambda: journal.creations(_submitted(jobs.items, now))))),
         # One of the future was made before the clock was set back: it would fill its account's bucket for an hour.
         launches=tuple(each for each in asked.list(lambda: journal.launches(now - 3600)) if each.at <= now + JUMP_S),
         queues=world.queues,
@@ -179,8 +179,8 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         utc_offset_s=offset_s,
         surplus=surplus,
         unseen=unseen,
-        doubt=doubt,
         unrecorded=asked.in_vain,
+        doubt=doubt,
         unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *broken, *strays),
     )
 
@@ -284,12 +284,12 @@ def _aged(machines: Iterable[Machine], site: SiteName | None, world: World, memo
     return [dated(each, ages.of(each.id, each.launched, now, steady, unknown_s), now) for each in machines]
 
 
-def _fresh(world: World, memory: Memory, now: float) -> list[Machine]:
+def _fresh(world: World, memory: Memory, now: float) -> tuple[Machine, ...]:
     """The machines that calls made a moment ago; a moment by the clock that counts."""
     jump = memory.time.recent(world.clock, SETTLING_S)
     made = world.journal.fresh(now - SETTLING_S - max(jump.by_s if jump else 0.0, 0.0))
     sites = {name: pool.site for pool in world.pools.values() for name in pool.nodes}
-    return [aged for machine in made for aged in _aged([machine], sites.get(machine.node), world, memory)]
+    return tuple(aged for machine in made for aged in _aged([machine], sites.get(machine.node), world, memory))
 
 
 def _look_at(provider: Provider) -> tuple[tuple[Machine, ...], Mapping[MachineId, Notice]]:

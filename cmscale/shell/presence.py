@@ -5,6 +5,7 @@ One daemon at a time holds the state directory; the kernel lets go of its lock w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -13,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from cmscale.ports import Misconfigured
 from cmscale.shell import config as configuration
@@ -22,12 +23,12 @@ from cmscale.shell.loop import Look
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.schema import Mode
 
-IN_EFFECT = "in-effect.toml"
 FILE_BYTES = 4096
 MOST_CHARS = 1000
 """Of what keeps the journal from being used."""
 
 log = logging.getLogger(__name__)
+IN_EFFECT = "in-effect.toml"
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def only_daemon(config: Config) -> Iterator[None]:
     path = config.state_dir / "daemon.lock"
     try:
         config.state_dir.mkdir(parents=True, exist_ok=True)
-        lock = path.open("a+", encoding="utf-8")
+        lock = _opened(path, "a+")
     except OSError as error:
         raise Misconfigured(_unwritable(config, error.strerror)) from None
     with lock:
@@ -50,7 +51,18 @@ def only_daemon(config: Config) -> Iterator[None]:
         yield
 
 
-def _locked(lock: TextIO) -> bool:
+def _opened(path: Path, how: str) -> IO[str]:
+    """A file of ours, which is never a link: in a folder that others may write, one could lead anywhere."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, f"{path.name} is a symbolic link")
+    return open(path, how, encoding="utf-8", opener=_following_no_link)
+
+
+def _following_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def _locked(lock: IO[str]) -> bool:
     """True if the lock is ours. A `status` from beside holds it for an instant, so one refusal is not the answer."""
     for pause_s in (0.05, 0.1, 0.2, 0.0):
         try:
@@ -81,7 +93,7 @@ def running_daemon(config: Config) -> int | None:
 
 def _holder(state_dir: Path) -> int | None:
     try:
-        with (state_dir / "daemon.lock").open(encoding="utf-8") as lock:
+        with _opened(state_dir / "daemon.lock", "r") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
@@ -101,15 +113,15 @@ def note_tick(config: Config, look: Look, *, may_act: bool) -> None:
         "tick": look.view.tick,
         "journal": look.view.unrecorded[:MOST_CHARS],
     }
-    try:
-        _overwrite(config.state_dir / "last-tick.json", json.dumps(told).encode())
-    except OSError as error:
-        log.warning("%s/last-tick.json can't be written (%s)", config.state_dir, error.strerror)
+    with _if_possible(config, "last-tick.json") as path:
+        _overwrite(path, json.dumps(told).encode())
 
 
 def _overwrite(path: Path, text: bytes) -> None:
     """Write a small file where it lies, at its full length in one call: that takes no room on a disk that is full, and
     who reads beside sees the old text or the new one."""
+    if path.is_symlink():
+        path.unlink()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         os.pwrite(file, text.ljust(FILE_BYTES), 0)
@@ -141,20 +153,34 @@ def in_effect(path: Path) -> Config | None:
     if _holder(state_dir) is None:
         return None
     try:
-        return configuration.load(path, (state_dir / IN_EFFECT).read_text(encoding="utf-8"))
+        with _opened(state_dir / IN_EFFECT, "r") as file:
+            return configuration.load(path, file.read())
     except (OSError, Misconfigured):
         return None
 
 
 def _leave(config: Config, name: str, text: str) -> None:
-    draft = config.state_dir / f"{name}.new"
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(config.state_dir / name)
+    with _if_possible(config, name) as path:
+        draft = path.with_name(f"{name}.new")
+        draft.unlink(missing_ok=True)
+        with _opened(draft, "x") as file:
+            file.write(text)
+        draft.replace(path)
+
+
+@contextmanager
+def _if_possible(config: Config, name: str) -> Iterator[Path]:
+    """What is told of here may be a full disk; that this can't be told is no reason to end."""
+    try:
+        yield config.state_dir / name
+    except OSError as error:
+        log.warning("%s/%s can't be written (%s)", config.state_dir, name, error.strerror)
 
 
 def _left(config: Config, name: str) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = json.loads((config.state_dir / name).read_text(encoding="utf-8"))
+        with _opened(config.state_dir / name, "r") as file:
+            told: dict[str, Any] = json.load(file)
     except (OSError, ValueError):
         return {}
     return told

@@ -138,6 +138,7 @@ class ClusterTable(Table):
         "leave_reclaimed",
         "harvest",
         "quarantine",
+        "drain_sites",
         "serve_queue",
         "keep_warm",
         "start_helpers",
@@ -145,6 +146,7 @@ class ClusterTable(Table):
         "release_idle",
     )
     policy_dir: OptionalPath = None
+    admins: str = ""
 
 
 class SlurmSettings(Table):

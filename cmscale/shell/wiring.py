@@ -273,6 +273,8 @@ def journal_problems(config: Config) -> list[str]:
 def journal_if_any(config: Config) -> Iterator[SqlJournal]:
     """For a look from beside: the daemon's journal if there is one, an empty one in memory if not."""
     where = config.journal if _has_journal(config) else None
+    if isinstance(where, Path) and not os.access(where, os.R_OK):
+        raise Misconfigured(f"{where}: the journal is not for this user to read; type this as root or as its owner")
     book = SqlJournal(where, read_only=where is not None)
     try:
         yield book

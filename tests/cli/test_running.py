@@ -16,6 +16,9 @@ import pytest
 
 from cmscale.lab.lab import Lab
 from cmscale.lab.processes import wait_until
+from cmscale.shell import admins
+from cmscale.shell import config as configuration
+from cmscale.shell.overrides import Do, Word
 from tests.cli.program import Program, documented_keys
 
 
@@ -99,6 +102,25 @@ def test_each_decision_is_said_once(cm_scale: Program, job: str, tmp_path: Path)
     assert (process.returncode, err) == (0, "")
     lines = [line[9:] for line in out.splitlines()]
     assert len(lines) == len(set(lines)) <= 2
+
+
+def test_the_daemon_hears_those_who_may_overrule_it_for_as_long_as_it_runs(cm_scale: Program, tmp_path: Path) -> None:
+    path = fresh(cm_scale.lab, tmp_path)
+    path.write_text(path.read_text().replace("[cluster]", '[cluster]\nadmins = "adm"', 1), encoding="utf-8")
+    config = configuration.load(path)
+    with daemon(cm_scale, "-c", path) as process:
+        door = config.state_dir / admins.SOCKET
+        assert wait_until(door.exists, 20)
+        assert wait_until(lambda: bool(door.stat().st_mode & 0o002), 5)
+        assert admins.ask(config, Word(Do.KEEP, ("t4-1",), 600.0, "the driver is debugged")).put
+        (told,) = json.loads(cm_scale("status", "--json", "-c", path).out)["overrides"]
+        assert (set(told), told["subject"]) == (documented_keys("status", "overrides"), "t4-1")
+        assert "kept     t4-1 for another 10 min by root: the driver is debugged" in cm_scale("status", "-c", path).out
+        assert "It is kept for another 10 min by root" in cm_scale("explain", "node", "t4-1", "-c", path).out
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert not door.exists()
 
 
 def test_every_line_of_json_is_a_plan_that_says_something_new(cm_scale: Program, tmp_path: Path) -> None:

@@ -1,58 +1,97 @@
-"""What the daemon leaves beside its journal for `status`."""
+"""Presence: what the daemon leaves for `status`, in files that are never links to somebody else's."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cmscale.model import Plan
-from cmscale.shell import config, presence
+from cmscale.model import Plan, Snapshot
+from cmscale.ports import Misconfigured
+from cmscale.shell import config as configuration
+from cmscale.shell import presence
 from cmscale.shell.config import Config
 from cmscale.shell.loop import Look
 from tests.builders import view
 
+LOOK = Look(Snapshot(1000.0, "x-1"), Plan("x-1", 1000.0), 0.5)
+
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Config:
+def config(tmp_path: Path) -> Config:
     path = tmp_path / "cmscale.toml"
     path.write_text('[cluster]\nname = "c1"\nstate_dir = "state"\n', encoding="utf-8")
-    (tmp_path / "state").mkdir()
-    return config.load(path)
+    config = configuration.load(path)
+    config.state_dir.mkdir()
+    return config
 
 
-def note(config: Config, why: str = "") -> None:
-    presence.note_tick(config, Look(replace(view(), unrecorded=why), Plan("t1", 0.0), 0.5), may_act=True)
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    """A file that others would like the daemon to write over."""
+    path = tmp_path / "precious"
+    path.write_text("4711", encoding="utf-8")
+    return path
 
 
-def test_the_last_tick_says_why_the_journal_could_not_be_used_while_its_daemon_runs(loaded: Config) -> None:
-    note(loaded, "the disk is full")
-    assert presence.journal_trouble(loaded) == ""
-    with presence.only_daemon(loaded):
-        assert presence.journal_trouble(loaded) == "the disk is full"
-        note(loaded)
-        assert presence.journal_trouble(loaded) == ""
+def test_a_daemon_that_holds_the_lock_is_known_by_its_process(config: Config) -> None:
+    assert presence.running_daemon(config) is None
+    with presence.only_daemon(config):
+        assert presence.running_daemon(config) == os.getpid()
+    assert presence.running_daemon(config) is None
 
 
-def test_what_a_tick_leaves_takes_no_room_beyond_that_of_the_first(loaded: Config) -> None:
-    file = loaded.state_dir / "last-tick.json"
-    note(loaded)
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_stays(config: Config, precious: Path) -> None:
+    (config.state_dir / "daemon.lock").symlink_to(precious)
+    refused = pytest.raises(Misconfigured, match=r"can't be written \(daemon.lock is a symbolic link\)")
+    with refused, presence.only_daemon(config):
+        raise AssertionError("it was taken for a lock")
+    assert precious.read_text() == "4711"
+    assert presence.running_daemon(config) is None
+
+
+def test_the_last_tick_is_written_beside_a_link_that_lies_in_its_way(config: Config, precious: Path) -> None:
+    (config.state_dir / "last-tick.new").symlink_to(precious)
+    presence.note_tick(config, LOOK, may_act=True)
+    assert precious.read_text() == "4711"
+    assert presence.last_tick(config)["tick"] == "x-1"
+
+
+def test_a_last_tick_that_is_a_link_is_not_read_and_is_replaced(config: Config, precious: Path) -> None:
+    last = config.state_dir / "last-tick.json"
+    last.symlink_to(precious)
+    assert presence.last_tick(config) == {}
+    presence.note_tick(config, LOOK, may_act=True)
+    assert not last.is_symlink()
+    assert precious.read_text() == "4711"
+
+
+def note(known: Config, why: str = "") -> None:
+    presence.note_tick(known, Look(replace(view(), unrecorded=why), Plan("t1", 0.0), 0.5), may_act=True)
+
+
+def test_the_last_tick_says_why_the_journal_could_not_be_used_while_its_daemon_runs(config: Config) -> None:
+    note(config, "the disk is full")
+    assert presence.journal_trouble(config) == ""
+    with presence.only_daemon(config):
+        assert presence.journal_trouble(config) == "the disk is full"
+        note(config)
+        assert presence.journal_trouble(config) == ""
+
+
+def test_what_a_tick_leaves_takes_no_room_beyond_that_of_the_first(config: Config) -> None:
+    file = config.state_dir / "last-tick.json"
+    note(config)
     before = file.stat()
-    note(loaded, "the disk is full " * 1000)
+    note(config, "the disk is full " * 1000)
     after = file.stat()
     assert (before.st_ino, before.st_size, before.st_blocks) == (after.st_ino, after.st_size, after.st_blocks)
-    assert presence.last_tick(loaded)["journal"].startswith("the disk is full")
+    assert presence.last_tick(config)["journal"].startswith("the disk is full")
 
 
-def test_a_last_tick_that_cannot_be_left_is_no_reason_to_end(loaded: Config, caplog: pytest.LogCaptureFixture) -> None:
-    (loaded.state_dir / "last-tick.json").mkdir()
-    note(loaded)
+def test_a_last_tick_that_cannot_be_left_is_no_reason_to_end(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    (config.state_dir / "last-tick.json").mkdir()
+    note(config)
     assert "last-tick.json can't be written" in caplog.text
-
-
-def test_no_link_is_followed(loaded: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "precious").write_text("precious")
-    (loaded.state_dir / "last-tick.json").symlink_to(tmp_path / "precious")
-    note(loaded)
-    assert (tmp_path / "precious").read_text() == "precious"

@@ -13,7 +13,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -102,7 +102,7 @@ class SlurmCommands:
     def _settings(self) -> dict[str, str]:
         return check.config(self._ask("scontrol", "show", "config"))
 
-    def _rows(self, command: str, options: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
+    def _rows(self, command: str, options: Sequence[str], fields: Sequence[str]) -> Iterator[list[str]]:
         # A width is read up to the first character that is no digit, so the end must not begin with one.
         end = f"\x1e{secrets.token_hex(16)}"
         wanted = f":0{_SEPARATOR},".join(fields) + f":0{end}"
@@ -114,7 +114,7 @@ class SlurmCommands:
             )
         self._must_be_ok(command, answer)
         # A person's words stand last, so the last field takes all separators that are left.
-        return [record.split(_SEPARATOR, len(fields) - 1) for record in answer.out.split(end + "\n") if record]
+        return (record.split(_SEPARATOR, len(fields) - 1) for record in answer.out.split(end + "\n") if record)
 
     # --- acting ---
 
