@@ -580,7 +580,9 @@ class EventKind(Enum):
     BUDGET_NEARLY_SPENT = "budget-nearly-spent"
     BUDGET_REACHED = "budget-reached"
     BUDGET_OPENED = "budget-opened"
+    JOURNAL_LOST = "journal-lost"
     CLOCK_JUMPED = "clock-jumped"
+    LEADER = "leader"
 
     @classmethod
     def _missing_(cls, value: object) -> EventKind | None:
@@ -819,6 +821,8 @@ class Snapshot:
     """Machines of ours beside the one that serves their node: second machines of a name."""
     unseen: str = ""
     """Why Slurm could not be read; empty if it was."""
+    unrecorded: str = ""
+    """Why the journal can't be read or written; empty if it can."""
     doubt: str = ""
     """Why nothing may be concluded from what was seen; empty if it may."""
     unreadable: tuple[str, ...] = ()

@@ -3,9 +3,10 @@
 Lists go in, one outcome per item comes out; nothing raises for one item. What raises is the whole world:
 
     Unavailable         the other side does not answer, or refuses us; nothing is known and nothing was done
-    └── Misconfigured   it will not answer until a person changes something; the message says what
+    ├── Misconfigured   it will not answer until a person changes something; the message says what
+    └── Deposed         it does not hear us, for another daemon leads by now
 
-Messages of both are one sentence for an admin, naming the command, file or address.
+Their messages are one sentence for an admin, naming the command, file or address.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Unavailable(Exception):
 
 class Misconfigured(Unavailable):
     """It will not answer until a person changes something."""
+
+
+class Deposed(Unavailable):
+    """Another daemon leads, or may: nothing of ours is written, and nothing done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,8 @@ class Scheduler(Protocol):
 class Provider(Protocol):
     """The machines of one site. Calls are idempotent by operation id."""
 
-    site: SiteName
+    @property
+    def site(self) -> SiteName: ...
 
     def list(self) -> tuple[Machine, ...]:
         """All machines of our cluster that exist, half-made ones too; never anyone else's. Raises Unavailable."""

@@ -46,7 +46,7 @@ IMPURE_LIBRARIES = {
     "secrets",
     "datetime",
 }
-SDKS = {"boto3": "cmscale.adapters.aws", "botocore": "cmscale.adapters.aws"}
+SDKS = {"boto3": "cmscale.adapters.aws", "botocore": "cmscale.adapters.aws", "psycopg": "cmscale.shell.postgres"}
 
 
 def modules() -> Iterator[tuple[str, Path]]:

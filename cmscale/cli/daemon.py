@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import click
 
 from cmscale.cli import render
-from cmscale.cli.shared import EXIT_BAD_INPUT, clock, configured, fail, json_option, tell
+from cmscale.cli.shared import EXIT_BAD_INPUT, clock, configured, date, fail, json_option, tell
 from cmscale.ports import Misconfigured, Unavailable
-from cmscale.shell import admins, logs, presence, systemd, wiring
+from cmscale.shell import admins, leading, logs, presence, systemd, wiring
 from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config
+from cmscale.shell.lease import Lease, Tenure, Term
 from cmscale.shell.logs import LogFormat
 from cmscale.shell.loop import Daemon, Look, run, tick
 from cmscale.shell.reload import Configured
@@ -50,24 +52,74 @@ def run_(
     """
     system_clock = wiring.SystemClock()
     system_clock.heed_signals()
-    with presence.only_daemon(config), wiring.journal(config) as journal:
+    with (
+        presence.only_daemon(config),
+        wiring.journal(config, system_clock) as journal,
+        wiring.lease(config) as lease,
+    ):
         daemon = wiring.daemon(config, journal, system_clock, may_act=not only_observe)
         _refuse_what_cannot_work(daemon)
         logs.to_standard_error(LogFormat(log_format) if log_format else config.log_format, verbose=verbose)
         configured = Configured(config, daemon, only_observe=only_observe)
         told = _Told(configured, in_json=in_json, once=once)
         if once:
-            look = tick(daemon)
-            told(look)
-            daemon.world.beside.wait_for_all(ONCE_S)
+            with _leading_once(config, daemon, lease) if lease else nullcontext():
+                look = tick(daemon)
+                told(look)
+                daemon.world.beside.wait_for_all(ONCE_S)
             if render.unseen(look.view):
                 sys.exit(EXIT_BAD_INPUT)
-        else:
-            log.log(logs.NOTICE, "%s", _greeting(config, daemon))
-            systemd.ready(_doing(daemon))
-            with admins.listening(config, journal, system_clock):
-                run(daemon, told, partial(_between, configured, told, system_clock))
-            systemd.stopping()
+            return
+        between = partial(_between, configured, told, system_clock)
+        log.log(logs.NOTICE, "%s", _greeting(config, daemon))
+        systemd.ready(_doing(daemon))
+        with admins.listening(config, journal, system_clock):
+            if lease:
+                leading.in_turn(lease, system_clock, partial(_lead, configured, told, between), _Standby(between))
+            else:
+                run(daemon, told, between)
+        systemd.stopping()
+
+
+def _lead(configured: Configured, told: _Told, between: Callable[[], None], tenure: Tenure, last: Term | None) -> None:
+    log.log(logs.NOTICE, "leading now, in term %s", tenure.term)
+    systemd.ready(_doing(configured.daemon))
+    with wiring.journal(configured.config, configured.daemon.world.clock, fence=tenure.fence) as journal:
+        leading.begin(configured.daemon, tenure, last, journal)
+        leading.run_as_leader(configured.daemon, tenure, told, between)
+
+
+def _leads(term: Term) -> str:
+    return f"{term.holder} leads since {date(term.since)}" if term.holds else "nobody leads"
+
+
+class _Standby:
+    """Logs who leads: once, while it stays so."""
+
+    def __init__(self, between: Callable[[], None]) -> None:
+        self.between = between
+        self.before = ""
+
+    def __call__(self, why: Term | Unavailable) -> None:
+        now = f"standby; {_leads(why) if isinstance(why, Term) else why}"
+        if now != self.before:
+            log.log(logs.NOTICE, "%s", now)
+            systemd.doing(now)
+        self.before = now
+        self.between()
+
+
+@contextmanager
+def _leading_once(config: Config, daemon: Daemon, lease: Lease) -> Iterator[None]:
+    """Lead as long as this lasts; ends the program if another daemon does."""
+    last = lease.last()
+    tenure = lease.take()
+    if tenure is None:
+        fail([f"{_leads(last) if last else 'another daemon leads'}; one acts at a time, so nothing was done"])
+    with tenure.renewed(), wiring.journal(config, daemon.world.clock, fence=tenure.fence) as journal:
+        leading.begin(daemon, tenure, last, journal)
+        yield
+    tenure.give_back()
 
 
 def _between(configured: Configured, told: _Told, system_clock: wiring.SystemClock) -> None:

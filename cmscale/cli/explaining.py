@@ -126,8 +126,8 @@ def explain_tick(config: Config, n: str, *, in_json: bool) -> None:
 def _look(config: Config) -> tuple[Snapshot, Plan]:
     """What is so and what would be done. A site that could not be read is told of where it matters."""
     view, decided = look(config)
-    if view.unseen:
-        fail([view.unseen])
+    if why := view.unseen or view.unrecorded:
+        fail([why])
     return view, decided
 
 

@@ -6,6 +6,7 @@ nothing is touched.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from cmscale.cli import render
 from cmscale.cli.shared import configured, fail, given_a_path, json_option
 from cmscale.core.decide import decide
 from cmscale.model import Plan, Snapshot
-from cmscale.ports import Backend
+from cmscale.ports import Backend, Unavailable
 from cmscale.shell import config as configuration
 from cmscale.shell import presence, reload, wiring
 from cmscale.shell.config import Config, ConfigError
+from cmscale.shell.lease import Term
 from cmscale.shell.observe import Memory, observe
 from cmscale.shell.schema import Mode
 
@@ -33,6 +35,8 @@ def _look(config: Config) -> tuple[Snapshot, Plan, Backend]:
     with wiring.journal_if_any(config) as journal:
         daemon = wiring.daemon(config, journal, wiring.SystemClock(), may_act=False)
         view = observe(daemon.world, daemon.name, Memory())
+        # A journal that we may read may still be one that the daemon can't write.
+        view = replace(view, unrecorded=view.unrecorded or presence.journal_trouble(config))
         return view, decide(view, daemon.policies, daemon.limits), daemon.world.scheduler.backend()
 
 
@@ -57,7 +61,7 @@ def plan(config: Config, *, in_json: bool) -> None:
             click.echo(line)
         if decided.never:
             click.echo(f"Next: cm-scale explain job {next(iter(decided.never))}")
-        elif decided.actions and not presence.running_daemon(config):
+        elif decided.actions and not presence.running_daemon(config) and not _term(config):
             to_act = "" if config.mode is Mode.ACT else f'set cluster.mode = "act" in {config.path}, then: '
             click.echo(f"No daemon is running, so this is not done. Next: {to_act}cm-scale run")
     end_if_unseen(view)
@@ -99,6 +103,7 @@ def _daemon(config: Config, now: float) -> dict[str, Any]:
     last = presence.last_tick(config)
     known = presence.troubles(config)
     looked = pid is not None and last.get("pid") == pid
+    term = _term(config)
     return {
         "running": pid is not None,
         "pid": pid,
@@ -106,8 +111,21 @@ def _daemon(config: Config, now: float) -> dict[str, Any]:
         # A clock that was set back since then tells nothing.
         "age_s": max(now - last["at"], 0.0) if looked else None,
         "observe_s": last["observe_s"] if looked else None,
+        "standby": pid is not None and wiring.may_stand_by(config) and not (term and term.holder.is_here(pid)),
+        "leader": str(term.holder) if term else None,
+        "leader_since": term.since if term else None,
+        "term": term.number if term else None,
         "troubles": known["troubles"] if pid is not None and known.get("pid") == pid else [],
     }
+
+
+def _term(config: Config) -> Term | None:
+    """Whose lease it is now, if the journal is one that two daemons may share and can be asked."""
+    try:
+        term = wiring.last_term(config)
+    except Unavailable:
+        return None
+    return term if term and term.holds else None
 
 
 @click.command(short_help="List the nodes that have a machine.")

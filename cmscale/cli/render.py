@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cmscale.adapters.slurm.hostlist import fold
+from cmscale.cli.shared import date
 from cmscale.core import compare
 from cmscale.core.budgets import title
 from cmscale.core.telling import decision
@@ -158,9 +159,10 @@ def plan_json(view: Snapshot, plan: Plan) -> dict[str, Any]:
 
 
 def unseen(view: Snapshot) -> dict[str, str]:
-    """What could not be read, "slurm" or a site, and why."""
+    """What could not be read, "slurm", a site, or the journal (read or written), and why."""
     slurm = {"slurm": view.unseen} if view.unseen else {}
-    return slurm | {str(site.name): site.unseen for site in view.sites.values() if site.unseen}
+    journal = {"journal": view.unrecorded} if view.unrecorded else {}
+    return slurm | journal | {str(site.name): site.unseen for site in view.sites.values() if site.unseen}
 
 
 def job_json(plan: Plan, job: Job, sentences: list[str]) -> dict[str, Any]:
@@ -250,11 +252,7 @@ def _count(view: Snapshot, pool: str, power: Power) -> int:
 
 def status_lines(told: Mapping[str, Any], out: Console) -> None:
     daemon, jobs = told["daemon"], told["jobs"]
-    if daemon["running"]:
-        last = f", last look {_span(daemon['age_s'])} ago" if daemon["age_s"] is not None else ""
-        out.print(f"daemon   running as process {daemon['pid']}, mode {daemon['mode']}{last}")
-    else:
-        out.print(f"daemon   not running (mode {daemon['mode']}); start it with: cm-scale run")
+    out.print(f"daemon   {_daemon(daemon)}")
     for trouble in daemon["troubles"]:
         out.print(f"trouble  {trouble}")
     if paused := told["paused"]:
@@ -316,6 +314,19 @@ def purse_lines(purses: Iterable[Mapping[str, Any]], out: Console) -> None:
 def money(amount: float, currency: str) -> str:
     """To the cent."""
     return f"${amount:.2f}" if currency == "USD" else f"{amount:.2f} {currency}"
+
+
+def _daemon(told: Mapping[str, Any]) -> str:
+    leads = f"{told['leader']} leads since {date(told['leader_since'])}" if told["leader"] else ""
+    if told["standby"]:
+        return f"running as process {told['pid']}, standby; {leads or 'nobody leads'}"
+    if told["running"]:
+        last = f", last look {_span(told['age_s'])} ago" if told["age_s"] is not None else ""
+        since = f", leads since {date(told['leader_since'])}" if leads else ""
+        return f"running as process {told['pid']}, mode {told['mode']}{since}{last}"
+    if leads:
+        return f"not running here; {leads}"
+    return f"not running (mode {told['mode']}); start it with: cm-scale run"
 
 
 def _override_lines(overrides: Iterable[Hold], now: float) -> list[str]:

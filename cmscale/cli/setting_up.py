@@ -60,7 +60,8 @@ def _problems(config: Config, found: dict[str, Any]) -> Iterator[str]:
         found["policies"] = [policy.name for policy in wiring.loaded_policies(config)]
     except ConfigError as error:
         yield from error.problems
-    yield from presence.state_dir_problems(config)
+    unwritable = presence.state_dir_problems(config)
+    yield from unwritable or wiring.journal_problems(config)
     yield from (at_line(config.path, problem) for problem in admins.problems(config))
     yield from _slurm_problems(config, found)
     for name in config.sites:

@@ -55,9 +55,14 @@ class Policy(Protocol):
 
 
 def decide(view: Snapshot, policies: Sequence[Policy], limits: Limits) -> Plan:
-    """The plan for this tick. Without a sight of Slurm there is none, nor in doubt of what was seen."""
+    """The plan for this tick. Without a sight of Slurm there is none, nor without a journal to write it down, nor in
+    doubt of what was seen.
+    """
     if view.unseen:
         return Plan(view.tick, view.now, idle_because=f"Slurm could not be read, so nothing is done: {view.unseen}")
+    if view.unrecorded:
+        why = f"Without its journal nothing is started or given back: {view.unrecorded}"
+        return Plan(view.tick, view.now, idle_because=why)
     if view.doubt:
         return Plan(view.tick, view.now, idle_because=view.doubt)
     held = budgets.held(view)

@@ -25,7 +25,8 @@ from cmscale.model import (
     Use,
     Verb,
 )
-from cmscale.shell.tables import ITEMS, LIVES, OPERATIONS, USES, Part
+from cmscale.shell.database import Part
+from cmscale.shell.tables import ITEMS, LIVES, OPERATIONS, USES
 
 HOURS_KEPT_S = 3 * 86400.0
 """How long the bill is kept by the hour."""
@@ -41,7 +42,7 @@ class Accounts(Part):
     """The part of the journal that holds what machines cost."""
 
     def lives(self) -> tuple[Life, ...]:
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             return tuple(
                 Life(
                     MachineId(row.machine),
@@ -59,7 +60,7 @@ class Accounts(Part):
 
     def put_spending(self, lives: Collection[Life], bill: Mapping[Use, int]) -> None:
         """Keep the lives that go on, these and no others, and add to the bill, both or neither."""
-        with self._engine.begin() as db:
+        with self._database.writing() as db:
             db.execute(delete(LIVES))
             if lives:
                 db.execute(insert(LIVES), [_row_of(life) for life in lives])
@@ -67,7 +68,7 @@ class Accounts(Part):
 
     def bill(self, begin: float, end: float) -> Mapping[Use, int]:
         """The lines whose hours, or days, began then, with their milliseconds."""
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             rows = db.execute(select(USES).where(USES.c.hour >= begin, USES.c.hour < end).order_by(USES.c.hour))
             return {_use(row): row.ms for row in rows}
 
@@ -80,7 +81,7 @@ class Accounts(Part):
             .group_by(*keys, USES.c.price)
         )
         amounts: Counter[tuple[PoolName, Payer]] = Counter()
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             for row in db.execute(query):
                 # In Python, whose numbers have no end.
                 amounts[PoolName(row.pool), Payer(row.user, row.account)] += int(row.ms) * row.price
@@ -100,7 +101,7 @@ class Accounts(Part):
             .order_by(OPERATIONS.c.ended)
         )
         names = sorted(machines)
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             for first in range(0, len(names), AT_ONCE):
                 for row in db.execute(query.where(ITEMS.c.machine.in_(names[first : first + AT_ONCE]))):
                     found.setdefault(MachineId(row.machine), []).append(row.ended)
@@ -108,7 +109,7 @@ class Accounts(Part):
 
     def roll_up(self, now: float, day_of: Callable[[float], float]) -> None:
         """Make days of hours that are long past, and of days that are longer past forget their jobs."""
-        with self._engine.begin() as db:
+        with self._database.writing() as db:
             hours = db.execute(select(USES.c.hour).where(USES.c.hour < now - HOURS_KEPT_S).distinct()).scalars()
             past = [hour for hour in hours if hour != day_of(hour)]
             for old in _in_parts(past):

@@ -242,7 +242,7 @@ def _perform(operation: Operation, world: World, age_s: float) -> None:
     if complaints and operation.verb is Verb.START:
         outcomes = _not_started(operation, complaints)
     else:
-        outcomes = _surely(operation, provider, world.beside, age_s)
+        outcomes = _surely(operation, provider, world, age_s)
     for node, outcome in outcomes.items():
         level = logging.INFO if outcome.ok else logging.WARNING
         log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
@@ -255,8 +255,11 @@ def _perform(operation: Operation, world: World, age_s: float) -> None:
         world.journal.finish(operation.id, outcomes, world.clock.now())
 
 
-def _call(operation: Operation, provider: Provider, age_s: float) -> Mapping[NodeName, Outcome]:
+def _call(
+    operation: Operation, provider: Provider, check_lease: Callable[[], None], age_s: float
+) -> Mapping[NodeName, Outcome]:
     try:
+        check_lease()
         if operation.verb is Verb.START:
             return _made_by(operation, provider, age_s) if age_s > REPEATED_FOR_S else provider.start(operation)
         remove = provider.delete if operation.verb is Verb.DELETE else provider.stop
@@ -267,15 +270,15 @@ def _call(operation: Operation, provider: Provider, age_s: float) -> Mapping[Nod
         return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, str(error)))
 
 
-def _surely(operation: Operation, provider: Provider, beside: Beside, age_s: float) -> Mapping[NodeName, Outcome]:
+def _surely(operation: Operation, provider: Provider, world: World, age_s: float) -> Mapping[NodeName, Outcome]:
     """What came of the call, whatever it raised: it may have taken effect, so that is an answer that was lost."""
     what = f"{operation.verb.value} {','.join(operation.nodes)}"
     try:
-        outcomes = _call(operation, provider, age_s)
+        outcomes = _call(operation, provider, world.check_lease, age_s)
     except Exception as error:  # noqa: BLE001 - others' calls go on
-        beside.surprised(what, error)
+        world.beside.surprised(what, error)
         return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, f"it raised {type(error).__name__}: {error}"))
-    beside.surprised(what, None)
+    world.beside.surprised(what, None)
     return outcomes
 
 
@@ -332,6 +335,7 @@ def _tell_slurm(view: Snapshot, plan: Plan, world: World) -> None:
                     "Slurm takes more than %g s to be told what is decided; the rest is decided anew", TELLING_S
                 )
                 return
+            world.check_lease()
             _warn(what, tell())
     except Unavailable as error:
         log.warning("%s", error)

@@ -18,6 +18,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
+from sqlalchemy import URL
 
 from cmscale.model import DOLLAR, Bucket, Budget, Limits, Pool, PoolName, Queue, Shape, Site, SiteName
 from cmscale.ports import Misconfigured
@@ -76,6 +77,10 @@ class Config:
     cluster: str
     mode: Mode
     state_dir: Path
+    journal: Path | URL
+    """A SQLite file, or a PostgreSQL database."""
+    lease_s: float
+    """How long whoever leads on a PostgreSQL database leads without a word."""
     policies: tuple[str, ...]
     """In order of precedence."""
     policy_dir: Path | None
@@ -158,6 +163,8 @@ def _config(path: Path, text: str, file: FileTable, related: Relations) -> Confi
         cluster=cluster.name,
         mode=cluster.mode,
         state_dir=cluster.state_dir,
+        journal=cluster.journal or cluster.state_dir / "journal.db",
+        lease_s=cluster.lease,
         policies=cluster.policies,
         policy_dir=cluster.policy_dir,
         policy_tables=MappingProxyType(file.policy),

@@ -14,16 +14,19 @@ from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, func, select
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import Connection, delete, func, select
 
 from cmscale.core import compare
 from cmscale.model import Plan, Snapshot
 from cmscale.ports import Misconfigured
 from cmscale.shell import stored
-from cmscale.shell.tables import KEPT_S, PLANS, SNAPSHOTS, Part
+from cmscale.shell.database import Database, Part
+from cmscale.shell.tables import KEPT_S, PLANS, SNAPSHOTS, forget, upsert
 
 SNAPSHOTS_KEPT_S = 2 * 86400.0
+MOST_PLANS = 250_000
+"""A new one every ten seconds for a month."""
+
 MOST_BYTES = 500 * 10**6
 AT_LEAST_EVERY_S = 300.0
 REST_PER_WRITING = 50.0
@@ -36,8 +39,8 @@ log = logging.getLogger(__name__)
 class Decisions(Part):
     """The part of the journal that holds plans and snapshots."""
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self._said: frozenset[object] | None = None
         self._stored: frozenset[object] | None = None
         self._stored_at = self._rest_until = self._pruned_at = float("-inf")
@@ -49,9 +52,9 @@ class Decisions(Part):
         store = due and view.now >= self._rest_until
         if said == self._said and not store:
             return
-        with self._engine.begin() as db:
+        with self._database.writing() as db:
             text = json.dumps(_told(plan), sort_keys=True)
-            db.execute(upsert(PLANS).values(tick=plan.tick, at=view.now, plan=text).on_conflict_do_nothing())
+            db.execute(upsert(db, PLANS).values(tick=plan.tick, at=view.now, plan=text).on_conflict_do_nothing())
             if store:
                 cost_s = _store(db, view, plan)
                 self._rest_until = view.now + REST_PER_WRITING * cost_s
@@ -69,7 +72,7 @@ class Decisions(Part):
     def decided(self, since: float, until: float) -> Iterator[tuple[Snapshot, Plan]]:
         """The snapshots that were kept, each with what was decided then, oldest first."""
         query = select(SNAPSHOTS.c.tick).where(SNAPSHOTS.c.at.between(since, until)).order_by(SNAPSHOTS.c.at)
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             ticks = db.execute(query).scalars().all()
         # One at a time: a day of them may be more than there is memory, and the daemon goes on writing meanwhile.
         for tick in ticks:
@@ -80,7 +83,7 @@ class Decisions(Part):
         """What was seen and decided in one tick, named by its id, the beginning or the last number of it, or "last";
         None if it is not kept. Raises Misconfigured if the name fits several."""
         query = select(SNAPSHOTS.c.tick).order_by(SNAPSHOTS.c.at.desc(), SNAPSHOTS.c.tick)
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             names = db.execute(query).scalars().all()
         if tick in names:
             fitting = [tick]
@@ -109,17 +112,17 @@ class Decisions(Part):
             .where(SNAPSHOTS.c.at >= since)
             .order_by(SNAPSHOTS.c.at)
         )
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             return tuple((row.at, row.tick, _summary(json.loads(row.plan))) for row in db.execute(query))
 
     def plans(self, since: float) -> Iterator[tuple[float, dict[str, Any]]]:
         """(time, what the plan said) of recorded plans, oldest first."""
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             for row in db.execute(select(PLANS).where(PLANS.c.at >= since).order_by(PLANS.c.at)):
                 yield row.at, json.loads(row.plan)
 
     def _read(self, tick: str) -> tuple[Snapshot, Plan] | None:
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             row = db.execute(select(SNAPSHOTS.c.view, SNAPSHOTS.c.plan).where(SNAPSHOTS.c.tick == tick)).first()
         if row is None:
             return None
@@ -131,7 +134,7 @@ class Decisions(Part):
 
     def _prune(self, db: Connection, now: float) -> None:
         super()._prune(db, now)
-        db.execute(delete(PLANS).where(PLANS.c.at < now - KEPT_S))
+        forget(db, PLANS, now - KEPT_S, MOST_PLANS)
         db.execute(delete(SNAPSHOTS).where(SNAPSHOTS.c.at < now - SNAPSHOTS_KEPT_S))
         newer = func.sum(SNAPSHOTS.c.bytes).over(order_by=SNAPSHOTS.c.at.desc()).label("bytes")
         sizes = select(SNAPSHOTS.c.tick, newer).subquery()
@@ -145,7 +148,7 @@ def _store(db: Connection, view: Snapshot, plan: Plan) -> float:
     began = perf_counter()
     seen, decided = stored.encode(view), stored.encode(plan)
     values = {"at": view.now, "bytes": len(seen) + len(decided), "view": seen, "plan": decided}
-    db.execute(upsert(SNAPSHOTS).values(tick=plan.tick, **values).on_conflict_do_nothing())
+    db.execute(upsert(db, SNAPSHOTS).values(tick=plan.tick, **values).on_conflict_do_nothing())
     return perf_counter() - began
 
 

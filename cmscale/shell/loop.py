@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from cmscale.core import budgets, consequences
 from cmscale.core.decide import Policy, decide
 from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
-from cmscale.ports import Clock
+from cmscale.ports import Clock, Deposed, Unavailable
 from cmscale.shell import logs, spending
 from cmscale.shell.act import act, resume_operations
 from cmscale.shell.isolation import LeftOut, decided
@@ -75,7 +75,8 @@ class Look:
 
 
 def tick(daemon: Daemon) -> Look:
-    """One tick, whole. Raises nothing for a world that does not answer."""
+    """One tick, whole. Raises nothing for a world that does not answer, be it the journal; but Deposed, if another
+    daemon leads by now."""
     daemon.ticks += 1
     name = f"{daemon.name}-{daemon.ticks}"
     with logs.about(tick=name):
@@ -90,37 +91,49 @@ def _tick(daemon: Daemon, name: str) -> Look:
     view, plan = decided(
         view, partial(decide, policies=daemon.policies, limits=daemon.limits), daemon.left_out, world.clock.steady()
     )
-    if changes := idle_changes(view, world.journal.idle()):
-        world.journal.put_idle(changes)
-    world.journal.record(view, plan)
-    spending.write(daemon.memory.ledger, world.journal, world.rules.periods, view.now)
-    _note(view, plan, daemon)
-    asked_to_end = world.clock.wait(0)
-    if daemon.may_act and not plan.idle_because and not asked_to_end:
-        unseen = [pool.name for pool in view.pools.values() if view.sites[pool.site].unseen]
-        resume_operations(world, daemon.memory, unseen)
-        act(view, plan, world, daemon.memory, daemon.limits)
-        daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
+    try:
+        _note(view, plan, daemon)
+        asked_to_end = world.clock.wait(0)
+        if daemon.may_act and not plan.idle_because and not asked_to_end:
+            unseen = [pool.name for pool in view.pools.values() if view.sites[pool.site].unseen]
+            resume_operations(world, daemon.memory, unseen)
+            act(view, plan, world, daemon.memory, daemon.limits)
+            daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
+    except Deposed:
+        raise
+    except Unavailable as error:
+        # Only the journal's failures come this far. What was begun is in it, and taken up when it can be read again.
+        view = replace(view, unrecorded=str(error))
+        plan = decide(view, daemon.policies, daemon.limits)
     return Look(view, plan, observe_s)
 
 
 def _doubt(daemon: Daemon) -> str:
     """Why this tick had better do nothing: the clock jumped since the last one. What is known by its date follows."""
     world, memory = daemon.world, daemon.memory
-    jump = memory.time.look(world.clock, world.journal)
-    if jump is None:
-        return ""
-    move_along(world.journal, jump, world.clock.now())
+    try:
+        jump = memory.time.look(world.clock, world.journal)
+        if jump is None:
+            return ""
+        move_along(world.journal, jump, world.clock.now())
+    except Unavailable as error:
+        return str(error)
     memory.stopping = {machine: at + jump.by_s for machine, at in memory.stopping.items()}
     memory.time.settled(jump)
     return str(jump)
 
 
 def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
-    """What later forecasts need, and what admins are told of."""
+    """What later ticks and forecasts need, and what admins are told of; before anything is done."""
+    if view.unrecorded:
+        return
+    if changes := idle_changes(view, daemon.world.journal.idle()):
+        daemon.world.journal.put_idle(changes)
+    daemon.world.journal.record(view, plan)
+    journal, memory = daemon.world.journal, daemon.memory
+    spending.write(memory.ledger, journal, daemon.world.rules.periods, view.now)
     if view.unseen:
         return
-    journal, memory = daemon.world.journal, daemon.memory
     # Pools with nobody busy as well: a quiet hour is an hour to be known.
     busy = dict.fromkeys(view.pools, 0) | Counter(node.pool for node in view.nodes.values() if node.pool and node.busy)
     journal.put_busy(busy, view.now)
@@ -136,7 +149,8 @@ def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
 def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None] = lambda: None) -> None:
     """Tick after tick until the clock says that we are asked to end. A tick that breaks is told; the next one comes.
 
-    What there is to do between two ticks is done after each, and again and again during a long rest.
+    What there is to do between two ticks is done after each, and again and again during a long rest. Raises Deposed if
+    another daemon leads by now.
     """
     vain_before = False
     while True:
@@ -147,6 +161,8 @@ def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None
             vain = _is_vain(look)
             rest_s = max(rest_s, look.observe_s * (REST_PER_VAIN_LOOK if vain or vain_before else REST_PER_LOOK))
             vain_before = vain
+        except Deposed:  # another daemon goes on from here
+            raise
         except Exception as error:  # one surprise must not end reconciliation for good; the journal has what was begun
             log.exception("this tick broke off; the next one starts from a fresh look")
             daemon.broken = f"the last tick broke off: {type(error).__name__}: {error}"
@@ -169,4 +185,4 @@ def _rest(clock: Clock, seconds: float, between: Callable[[], None]) -> bool:
 
 
 def _is_vain(look: Look) -> bool:
-    return bool(look.view.unseen or any(site.unseen for site in look.view.sites.values()))
+    return bool(look.view.unseen or look.view.unrecorded or any(site.unseen for site in look.view.sites.values()))

@@ -8,11 +8,12 @@ unseen Slurm is no evidence of absence.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
+from typing import TypeVar
 
 from cmscale.core.standing import ORDINARY, Standing, standings
 from cmscale.model import (
@@ -54,6 +55,10 @@ from cmscale.shell.scripts import Scripts
 from cmscale.shell.spending import Ledger, Rules, Seen
 from cmscale.shell.timekeeping import JUMP_S, Ages, Timekeeping, dated
 
+K = TypeVar("K")
+T = TypeVar("T")
+V = TypeVar("V")
+
 log = logging.getLogger(__name__)
 
 USED_FOR_S = 14 * 86400.0
@@ -87,6 +92,8 @@ class World:
     """Why the configuration pauses us; empty if it does not."""
     rules: Rules = field(default_factory=Rules)
     beside: Beside = field(default_factory=Beside)
+    check_lease: Callable[[], None] = lambda: None
+    """Raises Deposed unless we may act, of two daemons that share a journal."""
 
 
 @dataclass(slots=True)
@@ -137,18 +144,21 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         unseen = str(error)
     except Exception as error:  # noqa: BLE001 - what we do not understand is no reason to stop looking
         unseen = _surprise("reading Slurm", error)
-    machines = _with_fresh(machines, _fresh(world, memory, now), memory)
+    journal, asked = world.journal, _Asked()
+    fresh = asked.list(lambda: _fresh(world, memory, now))
+    machines = machines if asked.in_vain else _with_fresh(machines, fresh, memory)
     serving, surplus = _serving(machines, records.items)
     memory.stopping = _stopping(machines, memory.stopping, now)
-    under_way = world.journal.under_way()
-    memory.ages.keep([*(machine.id for machine in machines), *(operation.id for operation in under_way)])
+    under_way = asked.list(journal.under_way)
+    if not asked.in_vain:
+        memory.ages.keep([*(machine.id for machine in machines), *(operation.id for operation in under_way)])
     ops = {node: operation for operation in under_way for node in operation.nodes}
     offset_s = world.clock.utc_offset_s()
     known = _Known(
         serving,
         ops,
-        world.journal.idle(),
-        _jobs_of(world.journal, serving.values()),
+        asked.map(journal.idle),
+        asked.map(lambda: _jobs_of(journal, serving.values())),
         standings(world.pools.values(), reservations.items, now, offset_s),
         notices,
         memory.stopping,
@@ -165,22 +175,28 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         nodes=MappingProxyType(nodes),
         pools=world.pools,
         sites=MappingProxyType(sites),
-        closed=MappingProxyType(dict(world.journal.closed())),
-        creations=MappingProxyType(dict(world.journal.creations(_submitted(jobs.items, now)))),
+        closed=MappingProxyType(dict(asked.map(journal.closed))),
+        creations=MappingProxyType(dict(asked.map(lambda: journal.creations(_submitted(jobs.items, now))))),
         # One of the future was made before the clock was set back: it would fill its account's bucket for an hour.
-        launches=tuple(each for each in world.journal.launches(now - 3600) if each.at <= now + JUMP_S),
+        launches=tuple(each for each in asked.list(lambda: journal.launches(now - 3600)) if each.at <= now + JUMP_S),
         queues=world.queues,
         reservations=reservations.items,
-        facts=MappingProxyType(_facts(world, now)),
-        usual=MappingProxyType(dict(world.journal.usual(now))),
-        used_s=MappingProxyType(_used(world, now)),
+        facts=MappingProxyType(_facts(asked.list(lambda: journal.facts(now)), world.paused, now)),
+        usual=MappingProxyType(dict(asked.map(lambda: journal.usual(now)))),
+        used_s=MappingProxyType(dict(asked.map(lambda: _used(world, now)))),
         utc_offset_s=offset_s,
         surplus=surplus,
         unseen=unseen,
+        unrecorded=asked.in_vain,
         doubt=doubt,
         unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *broken, *strays),
     )
-    return spending.metered(Seen(view, machines, ops, steady), world.journal, world.rules, memory.ledger)
+    if view.unrecorded:
+        return view
+    try:
+        return spending.metered(Seen(view, machines, ops, steady), journal, world.rules, memory.ledger)
+    except Unavailable as error:
+        return replace(view, unrecorded=str(error))
 
 
 def _submitted(jobs: Iterable[Job], now: float) -> dict[JobId, float]:
@@ -194,10 +210,31 @@ def _surprise(doing: str, error: Exception) -> str:
     return f"{doing} raised {type(error).__name__}: {error}"
 
 
-def _facts(world: World, now: float) -> dict[tuple[FactKind, str], Fact]:
-    facts = {(fact.kind, fact.subject): fact for fact in world.journal.facts(now)}
-    if world.paused:
-        facts[FactKind.PAUSE, ""] = Fact(FactKind.PAUSE, "", now, now, world.paused)
+class _Asked:
+    """The journal's answers. After the first that does not come none is asked for: each would take as long."""
+
+    def __init__(self) -> None:
+        self.in_vain = ""
+
+    def list(self, ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
+        return self._answer(ask) or ()
+
+    def map(self, ask: Callable[[], Mapping[K, V]]) -> Mapping[K, V]:
+        return self._answer(ask) or {}
+
+    def _answer(self, ask: Callable[[], T]) -> T | None:
+        if not self.in_vain:
+            try:
+                return ask()
+            except Unavailable as error:
+                self.in_vain = str(error)
+        return None
+
+
+def _facts(known: Iterable[Fact], paused: str, now: float) -> dict[tuple[FactKind, str], Fact]:
+    facts = {(fact.kind, fact.subject): fact for fact in known}
+    if paused:
+        facts[FactKind.PAUSE, ""] = Fact(FactKind.PAUSE, "", now, now, paused)
     return facts
 
 
@@ -261,12 +298,12 @@ def _aged(machines: Iterable[Machine], site: SiteName | None, world: World, memo
     return [dated(each, ages.of(each.id, each.launched, now, steady, unknown_s), now) for each in machines]
 
 
-def _fresh(world: World, memory: Memory, now: float) -> list[Machine]:
+def _fresh(world: World, memory: Memory, now: float) -> tuple[Machine, ...]:
     """The machines that calls made a moment ago; a moment by the clock that counts."""
     jump = memory.time.recent(world.clock, SETTLING_S)
     made = world.journal.fresh(now - SETTLING_S - max(jump.by_s if jump else 0.0, 0.0))
     sites = {name: pool.site for pool in world.pools.values() for name in pool.nodes}
-    return [aged for machine in made for aged in _aged([machine], sites.get(machine.node), world, memory)]
+    return tuple(aged for machine in made for aged in _aged([machine], sites.get(machine.node), world, memory))
 
 
 def _look_at(provider: Provider) -> tuple[tuple[Machine, ...], Mapping[MachineId, Notice]]:

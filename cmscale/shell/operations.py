@@ -11,8 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, FromClause, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Float, FromClause, case, cast, delete, func, insert, select, update
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import Select
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from cmscale.model import (
     Creations,
@@ -29,7 +32,8 @@ from cmscale.model import (
     Result,
     Verb,
 )
-from cmscale.shell.tables import ITEMS, KEPT_S, OPERATIONS, Part
+from cmscale.shell.database import Database, Part
+from cmscale.shell.tables import ITEMS, KEPT_S, OPERATIONS, oldest
 
 USED_REST_S = 60.0
 """How long the use of the nodes is told again before it is counted anew, which takes a look at months of operations."""
@@ -43,12 +47,12 @@ REFUSED = ITEMS.c.result.not_in((Result.OK.value, Result.TRANSIENT.value))
 class Operations(Part):
     """The part of the journal that holds operations."""
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self._used: tuple[float, float, Mapping[NodeName, float]] | None = None
 
     def begin(self, operations: Sequence[Operation]) -> None:
-        with self._engine.begin() as db:
+        with self._database.writing() as db:
             for operation in operations:
                 db.execute(
                     insert(OPERATIONS).values(
@@ -77,7 +81,7 @@ class Operations(Part):
                 )
 
     def finish(self, op: OpId, outcomes: Mapping[NodeName, Outcome], now: float) -> None:
-        with self._engine.begin() as db:
+        with self._database.writing() as db:
             for node, outcome in outcomes.items():
                 values: dict[str, Any] = {"result": outcome.result.value, "detail": outcome.detail}
                 if outcome.machine:
@@ -86,7 +90,7 @@ class Operations(Part):
             db.execute(update(OPERATIONS).where(OPERATIONS.c.id == op).values(ended=now))
 
     def under_way(self) -> tuple[Operation, ...]:
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             rows = db.execute(select(OPERATIONS).where(OPERATIONS.c.ended.is_(None)).order_by(OPERATIONS.c.began))
             return tuple(self._operation(db, row) for row in rows)
 
@@ -123,7 +127,7 @@ class Operations(Part):
                 ~select(deleted.c.op).where(deleted.c.machine == ITEMS.c.machine, deleted.c.op.in_(deletions)).exists(),
             )
         )
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             return tuple(
                 Machine(MachineId(row.machine), NodeName(row.node), MachineState.STARTING, "", row.ended, OpId(row.id))
                 for row in db.execute(query)
@@ -143,10 +147,10 @@ class Operations(Part):
             .select_from(job)
             .join(ITEMS, ITEMS.c.job == job.c.key)
             .join(OPERATIONS, OPERATIONS.c.id == ITEMS.c.op)
-            .where(OPERATIONS.c.verb == Verb.START.value, OPERATIONS.c.began >= job.c.value)
+            .where(OPERATIONS.c.verb == Verb.START.value, OPERATIONS.c.began >= cast(job.c.value, Float))
             .group_by(job.c.key)
         )
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             return {
                 JobId(row.key): Creations(row.machines, row.need, row.first, row.refused) for row in db.execute(query)
             }
@@ -160,15 +164,15 @@ class Operations(Part):
             .group_by(OPERATIONS.c.id)
             .order_by(OPERATIONS.c.began, OPERATIONS.c.id)
         )
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             return tuple(Launch(row.began, PoolName(row.pool), row.machines) for row in db.execute(query))
 
     def jobs_of(self, ops: Collection[OpId]) -> Mapping[tuple[OpId, NodeName], JobId]:
         """For which job each node of these starts was started."""
         query = select(ITEMS.c.op, ITEMS.c.node, ITEMS.c.job).where(
-            ITEMS.c.op.in_(select(_each(ops).c.value)), ITEMS.c.job.is_not(None)
+            ITEMS.c.op.in_(select(_each(dict.fromkeys(ops)).c.key)), ITEMS.c.job.is_not(None)
         )
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             return {(OpId(row.op), NodeName(row.node)): JobId(row.job) for row in db.execute(query)}
 
     def used_s(self, since: float, now: float) -> Mapping[NodeName, float]:
@@ -186,11 +190,11 @@ class Operations(Part):
             .subquery()
         )
         query = (
-            select(steps.c.node, func.sum(steps.c.ended - func.max(steps.c.began, since)).label("used_s"))
+            select(steps.c.node, func.sum(steps.c.ended - _later(steps.c.began, since)).label("used_s"))
             .where(steps.c.verb == Verb.START.value, steps.c.ended > since)
             .group_by(steps.c.node)
         )
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             used = {NodeName(row.node): row.used_s for row in db.execute(query)}
         self._used = now - since, now, used
         return used
@@ -206,14 +210,14 @@ class Operations(Part):
             query = query.where(ITEMS.c.job == job)
         if node:
             query = query.where(ITEMS.c.node == node)
-        with self._engine.connect() as db:
+        with self._database.reading() as db:
             return tuple(dict(row._mapping) for row in db.execute(query))  # noqa: SLF001 - SQLAlchemy's public name
 
     def _prune(self, db: Connection, now: float) -> None:
         super()._prune(db, now)
-        over = OPERATIONS.c.ended < now - KEPT_S
-        db.execute(delete(ITEMS).where(ITEMS.c.op.in_(select(OPERATIONS.c.id).where(over))))
-        db.execute(delete(OPERATIONS).where(over))
+        over = oldest(OPERATIONS, OPERATIONS.c.ended, now - KEPT_S)
+        db.execute(delete(ITEMS).where(ITEMS.c.op.in_(over)))
+        db.execute(delete(OPERATIONS).where(OPERATIONS.c.id.in_(over)))
 
 
 def _since(when: ColumnElement[float], since: float, verb: Verb) -> Select[tuple[str]]:
@@ -222,7 +226,26 @@ def _since(when: ColumnElement[float], since: float, verb: Verb) -> Select[tuple
     return select(OPERATIONS.c.id).where(OPERATIONS.c.verb == verb.value, when >= since)
 
 
-def _each(values: Mapping[JobId, float] | Collection[OpId]) -> FromClause:
-    """Our values as a table, with `key` and `value`: there may be more of them than SQLite takes as parameters."""
-    told = values if isinstance(values, Mapping) else list(values)
-    return func.json_each(json.dumps(told)).table_valued("key", "value")
+def _later(column: ColumnElement[float], since: float) -> ColumnElement[float]:
+    return case((column > since, column), else_=since)
+
+
+def _each(values: Mapping[JobId, float] | Mapping[OpId, None]) -> FromClause:
+    """Our values as a table, with `key` and `value`: there may be more of them than a query takes as parameters."""
+    return _Pairs(json.dumps(values)).table_valued("key", "value")
+
+
+class _Pairs(FunctionElement[Any]):
+    """The keys and values of a JSON object; each database has its own word for it."""
+
+    inherit_cache = True
+
+
+@compiles(_Pairs, "sqlite")
+def _in_sqlite(pairs: _Pairs, compiler: SQLCompiler, **how: Any) -> str:
+    return f"json_each({compiler.process(pairs.clauses, **how)})"
+
+
+@compiles(_Pairs, "postgresql")
+def _in_postgresql(pairs: _Pairs, compiler: SQLCompiler, **how: Any) -> str:
+    return f"json_each_text(CAST({compiler.process(pairs.clauses, **how)} AS json))"

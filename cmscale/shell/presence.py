@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,11 @@ from cmscale.shell.loop import Look
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.schema import Mode
 
+FILE_BYTES = 4096
+MOST_CHARS = 1000
+"""Of what keeps the journal from being used."""
+
+log = logging.getLogger(__name__)
 IN_EFFECT = "in-effect.toml"
 
 
@@ -105,8 +111,22 @@ def note_tick(config: Config, look: Look, *, may_act: bool) -> None:
         "observe_s": look.observe_s,
         "mode": (config.mode if may_act else Mode.OBSERVE).value,
         "tick": look.view.tick,
+        "journal": look.view.unrecorded[:MOST_CHARS],
     }
-    _leave(config, "last-tick.json", json.dumps(told))
+    with _if_possible(config, "last-tick.json") as path:
+        _overwrite(path, json.dumps(told).encode())
+
+
+def _overwrite(path: Path, text: bytes) -> None:
+    """Write a small file where it lies, at its full length in one call: that takes no room on a disk that is full, and
+    who reads beside sees the old text or the new one."""
+    if path.is_symlink():
+        path.unlink()
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        os.pwrite(file, text.ljust(FILE_BYTES), 0)
+    finally:
+        os.close(file)
 
 
 def last_tick(config: Config) -> dict[str, Any]:
@@ -140,11 +160,21 @@ def in_effect(path: Path) -> Config | None:
 
 
 def _leave(config: Config, name: str, text: str) -> None:
-    draft = config.state_dir / f"{name}.new"
-    draft.unlink(missing_ok=True)
-    with _opened(draft, "x") as file:
-        file.write(text)
-    draft.replace(config.state_dir / name)
+    with _if_possible(config, name) as path:
+        draft = path.with_name(f"{name}.new")
+        draft.unlink(missing_ok=True)
+        with _opened(draft, "x") as file:
+            file.write(text)
+        draft.replace(path)
+
+
+@contextmanager
+def _if_possible(config: Config, name: str) -> Iterator[Path]:
+    """What is told of here may be a full disk; that this can't be told is no reason to end."""
+    try:
+        yield config.state_dir / name
+    except OSError as error:
+        log.warning("%s/%s can't be written (%s)", config.state_dir, name, error.strerror)
 
 
 def _left(config: Config, name: str) -> dict[str, Any]:
@@ -154,3 +184,9 @@ def _left(config: Config, name: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return told
+
+
+def journal_trouble(config: Config) -> str:
+    """Why the daemon that runs could not use its journal when it last tried; empty if it could, or if none runs."""
+    last = last_tick(config)
+    return str(last.get("journal", "")) if last and last.get("pid") == running_daemon(config) else ""

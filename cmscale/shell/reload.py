@@ -68,7 +68,7 @@ def _taken_up(old: Config, daemon: Daemon, *, only_observe: bool) -> Config:
     world = daemon.world
     built = wiring.daemon(new, world.journal, world.clock, may_act=not only_observe)
     world.beside.answer_s = new.answer_s
-    daemon.world = replace(built.world, beside=world.beside)
+    daemon.world = replace(built.world, beside=world.beside, check_lease=world.check_lease)
     daemon.policies, daemon.limits, daemon.tick_s = built.policies, built.limits, built.tick_s
     daemon.may_act = built.may_act
     return new
@@ -78,6 +78,8 @@ def _changed_although_fixed(old: Config, new: Config) -> Iterator[str]:
     for key, before, now in (
         ("cluster.name", old.cluster, new.cluster),
         ("cluster.state_dir", old.state_dir, new.state_dir),
+        ("cluster.journal", old.journal, new.journal),
+        ("cluster.lease", old.lease_s, new.lease_s),
     ):
         if before != now:
             yield f"{key}: it can't change while the daemon runs, from {before} to {now}; restart the daemon"

@@ -22,6 +22,8 @@ from pydantic import (
     PlainValidator,
     ValidationInfo,
 )
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from cmscale import hours
 from cmscale.model import HOME, AtLimit, NodeName, NodeOrder, Period, SiteKind, Window
@@ -71,6 +73,24 @@ def _window(value: object) -> Window:
     return hours.window(value)
 
 
+def _journal(value: object, info: ValidationInfo) -> Path | URL | None:
+    expected = 'expected a path, or a URL such as "postgresql://cm-scale@db.example.org/cm_scale"'
+    if not isinstance(value, str):
+        raise ValueError(f"{expected}, got {shown(value)}")  # noqa: TRY004 (pydantic)
+    if "://" not in value:
+        return _path(Path(value), info) if value else None
+    # What is written here may hold a password, and is never shown.
+    try:
+        url = make_url(value)
+    except (ArgumentError, ValueError):
+        raise ValueError(expected) from None
+    if url.drivername not in {"postgresql", "postgresql+psycopg"}:
+        raise ValueError(f'{expected}, and none with "{url.drivername}"')
+    if url.password is not None or "password" in url.query:
+        raise ValueError("credentials do not belong in this file; PostgreSQL's library finds them in a passfile")
+    return url
+
+
 # Slurm splits lists of features, partitions and nodes at other signs than these.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
 POLICY_NAME = r"^[a-z_][a-z0-9_]*$"
@@ -83,6 +103,7 @@ Some = Annotated[Duration, Field(gt=0)]
 FilePath = Annotated[Path, AfterValidator(_path)]
 Runnable = Annotated[Annotated[Path, AfterValidator(_runnable)] | None, BeforeValidator(_none_if_empty)]
 OptionalPath = Annotated[FilePath | None, BeforeValidator(_none_if_empty)]
+Journal = Annotated[Path | URL | None, PlainValidator(_journal)]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
 Price = Annotated[float, Field(ge=0)]
@@ -118,6 +139,8 @@ class ClusterTable(Table):
     name: Name
     mode: Mode = Mode.OBSERVE
     state_dir: FilePath = Path("/var/lib/cm-scale")
+    journal: Journal = None
+    lease: Some = 10.0
     policies: Annotated[tuple[PolicyName, ...], AfterValidator(unique)] = (
         "leave_reclaimed",
         "harvest",

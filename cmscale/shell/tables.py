@@ -1,38 +1,53 @@
-"""What stands in the journal's file, and how is it opened?
+"""What stands in the journal?
 
-SQLite in WAL mode with full synchronisation: what is written is on disk before anything is done. A file of an earlier
-version is given the tables and indices that it lacks; whoever may only read it sees such tables as empty.
+A module that keeps a part of it adds its tables here, how older journals come by them to `migrations`, and a class that
+derives from `database.Part` to `SqlJournal`.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Connection,
-    Engine,
+    Dialect,
     Float,
     Index,
     Integer,
     LargeBinary,
     MetaData,
+    Select,
     String,
     Table,
-    create_engine,
-    event,
+    TypeDecorator,
+    delete,
     select,
 )
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.dialects import postgresql, sqlite
 
 KEPT_S = 30 * 86400.0
 """How long is kept what is over: finished operations, events, evidence, and what plans said."""
 
+FORGOTTEN_AT_ONCE = 5000
+"""Rows at most: however much there is to be forgotten after a long rest, no tick waits for all of it."""
+
 _tables = MetaData()
+
+
+class Words(TypeDecorator[str]):
+    """What others wrote (clouds, consoles, people), with what no database takes for text replaced: NUL, half a
+    character."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> str | None:
+        return value and value.replace("\0", "\ufffd").encode(errors="replace").decode()
+
 
 OPERATIONS = Table(
     "operations",
@@ -41,7 +56,7 @@ OPERATIONS = Table(
     Column("verb", String, nullable=False),
     Column("pool", String, nullable=False),
     Column("all_or_none", Boolean, nullable=False),
-    Column("reason", String, nullable=False),
+    Column("reason", Words, nullable=False),
     Column("began", Float, nullable=False, index=True),
     Column("ended", Float, index=True),
 )
@@ -55,7 +70,7 @@ ITEMS = Table(
     Column("need", Integer, nullable=False),
     Column("machine", String, index=True),
     Column("result", String),
-    Column("detail", String),
+    Column("detail", Words),
 )
 
 IDLE = Table("idle", _tables, Column("node", String, primary_key=True), Column("since", Float, nullable=False))
@@ -65,18 +80,18 @@ CLOSURES = Table(
     Column("pool", String, primary_key=True),
     Column("until", Float, nullable=False),
     Column("result", String, nullable=False),
-    Column("why", String, nullable=False),
+    Column("why", Words, nullable=False),
     Column("strikes", Integer, nullable=False),
 )
 FACTS = Table(
     "facts",
     _tables,
     Column("kind", String, primary_key=True),
-    Column("subject", String, primary_key=True),
+    Column("subject", Words, primary_key=True),
     Column("at", Float, nullable=False),
     Column("until", Float, nullable=False),
-    Column("why", String, nullable=False),
-    Column("by", String, nullable=False),
+    Column("why", Words, nullable=False),
+    Column("by", Words, nullable=False),
 )
 
 BUSY = Table(
@@ -92,8 +107,8 @@ EVENTS = Table(
     Column("id", Integer, primary_key=True),
     Column("at", Float, nullable=False, index=True),
     Column("kind", String, nullable=False),
-    Column("subject", String, nullable=False),
-    Column("text", String, nullable=False),
+    Column("subject", Words, nullable=False),
+    Column("text", Words, nullable=False),
 )
 EVIDENCE = Table(
     "evidence",
@@ -101,8 +116,8 @@ EVIDENCE = Table(
     Column("machine", String, primary_key=True),
     Column("node", String, nullable=False, index=True),
     Column("at", Float, nullable=False),
-    Column("why", String, nullable=False),
-    Column("text", String, nullable=False),
+    Column("why", Words, nullable=False),
+    Column("text", Words, nullable=False),
 )
 
 PLANS = Table(
@@ -152,66 +167,34 @@ USES = Table(
     Column("ms", BigInteger, nullable=False),
 )
 
-
-class Part:
-    """One part of the journal; all of them are in one file."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def dispose(self) -> None:
-        self._engine.dispose()
-
-    def _prune(self, db: Connection, now: float) -> None:
-        """Forget what is too old or too much; each part forgets its own."""
-
-
-def writable(path: Path | None) -> Engine:
-    """The file, made if there is none; None: in memory."""
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(f"sqlite:///{path}" if path else "sqlite://", connect_args={"timeout": 10})
-    event.listen(engine, "connect", _durable)
-    _tables.create_all(engine)
-    for table in _tables.tables.values():
-        for index in table.indexes:
-            index.create(engine, checkfirst=True)
-    return engine
+LEASE = Table(
+    "lease",
+    _tables,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("term", Integer, nullable=False),
+    Column("host", String, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("life", String, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("until", Float, nullable=False),
+)
 
 
-def readable(path: Path) -> Engine:
-    """The file as it is; nothing in it can be changed."""
-    engine = _only_reading(path, "mode=ro")
-    try:
-        with engine.connect() as db:
-            db.execute(select(PLANS).limit(1))
-    except OperationalError:
-        # A reader of a WAL needs its index, which the writer keeps while it runs and takes away when it ends. Without
-        # it nobody writes, and the file may be read as it lies.
-        engine.dispose()
-        return _only_reading(path, "mode=ro&immutable=1")
-    return engine
+def oldest(table: Table, at: Column[Any], before: float, most: int | None = None) -> Select[Any]:
+    """The keys of rows to be forgotten: from before then, or more than so many; the oldest first, not all at once."""
+    (key,) = table.primary_key
+    over: ColumnElement[bool] = at < before
+    if most is not None:
+        over |= at <= select(at).order_by(at.desc()).offset(most).limit(1).scalar_subquery()
+    return select(key).where(over).order_by(at, key).limit(FORGOTTEN_AT_ONCE)
 
 
-def _only_reading(path: Path, how: str) -> Engine:
-    engine = create_engine(f"sqlite:///file:{path}?{how}&uri=true")
-    event.listen(engine, "connect", _complete)
-    return engine
+def forget(db: Connection, table: Table, before: float, most: int) -> None:
+    """Forget what has its time in `at` and is too old or too much."""
+    (key,) = table.primary_key
+    db.execute(delete(table).where(key.in_(oldest(table, table.c.at, before, most))))
 
 
-def _durable(connection: Any, _: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
-
-
-def _complete(connection: Any, _: object) -> None:
-    """Give a reader the tables that the file lacks: temporary ones, which are never part of the file."""
-    cursor = connection.cursor()
-    there = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    cursor.execute("PRAGMA temp_store=MEMORY")
-    for name, table in _tables.tables.items():
-        if name not in there:
-            cursor.execute(str(CreateTable(table)).replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1))
-    cursor.close()
+def upsert(db: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An insert that may be told what to do where there is such a row already."""
+    return postgresql.insert(table) if db.dialect.name == "postgresql" else sqlite.insert(table)

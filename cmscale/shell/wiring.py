@@ -9,22 +9,27 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType, MappingProxyType
+
+from sqlalchemy import Connection
 
 from cmscale.adapters.aws import AwsPool, AwsSite, quota_family
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
 from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
 from cmscale.model import Pool, PoolName, SiteName
-from cmscale.ports import Clock, Journal, Misconfigured, Provider
+from cmscale.ports import Clock, Journal, Misconfigured, Provider, Unavailable
 from cmscale.shell import policies, presence
 from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config, ConfigError
+from cmscale.shell.database import Database
 from cmscale.shell.journal import SqlJournal
+from cmscale.shell.lease import Lease, Term
+from cmscale.shell.lease import last_term as of_database
 from cmscale.shell.loop import Daemon
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World
@@ -202,43 +207,86 @@ def daemon(config: Config, journal: Journal, clock: Clock, *, may_act: bool) -> 
     )
 
 
-def _journal_path(config: Config) -> Path:
-    return config.state_dir / "journal.db"
-
-
 @contextmanager
-def journal(config: Config) -> Iterator[SqlJournal]:
-    """The daemon's journal, to be written; made if there is none yet. Raises Misconfigured if it can't be."""
+def journal(
+    config: Config, keeper: Clock | None = None, *, fence: Callable[[Connection], None] | None = None
+) -> Iterator[SqlJournal]:
+    """The daemon's journal, to be written; made if there is none yet. Raises Misconfigured if it can't be. The daemon
+    gives its clock, and keeps it: what is broken is begun anew.
+    """
     if problems := presence.state_dir_problems(config):
         raise ConfigError(problems)
-    path = _journal_path(config)
-    if os.access(path, os.F_OK) and not os.access(path, os.W_OK):
+    path = config.journal
+    if isinstance(path, Path) and os.access(path, os.F_OK) and not os.access(path, os.W_OK):
         raise Misconfigured(f"{path}: the journal is not for this user to write; type this as the daemon's user")
-    book = SqlJournal(path)
+    used = bool(presence.last_tick(config))
+    book = SqlJournal(path, keeps=keeper is not None, used=used, now=(keeper or SystemClock()).now, fence=fence)
     try:
         yield book
     finally:
         book.dispose()
 
 
-def _has_journal(config: Config) -> bool:
+def may_stand_by(config: Config) -> bool:
+    """True if daemons of several machines may share the journal, of which one leads."""
+    return not isinstance(config.journal, Path)
+
+
+@contextmanager
+def lease(config: Config) -> Iterator[Lease | None]:
+    """What decides which daemon leads, of those that share a journal; None where one machine has it for itself."""
+    if not may_stand_by(config):
+        yield None
+        return
+    database = Database(config.journal)
     try:
-        _journal_path(config).stat()
+        yield Lease(database, config.lease_s)
+    finally:
+        database.dispose()
+
+
+def last_term(config: Config) -> Term | None:
+    """Who leads, of the daemons that share a journal, or led last; None if none ever did. Raises Unavailable."""
+    if not may_stand_by(config):
+        return None
+    database = Database(config.journal, read_only=True)
+    try:
+        return of_database(database)
+    finally:
+        database.dispose()
+
+
+def _has_journal(config: Config) -> bool:
+    if not isinstance(config.journal, Path):
+        return True
+    try:
+        config.journal.stat()
     except FileNotFoundError:
         return False
     except OSError as error:
-        problem = f"cluster.state_dir: {config.state_dir} can't be read ({error.strerror})"
+        key = "state_dir" if config.journal.parent == config.state_dir else "journal"
+        problem = f"cluster.{key}: {config.journal.parent} can't be read ({error.strerror})"
         raise Misconfigured(at_line(config.path, problem)) from None
     return True
+
+
+def journal_problems(config: Config) -> list[str]:
+    """Why the journal can't be used; found out without making or changing it."""
+    try:
+        with journal_if_any(config) as book:
+            book.idle()
+    except Unavailable as error:
+        return [str(error)]
+    return []
 
 
 @contextmanager
 def journal_if_any(config: Config) -> Iterator[SqlJournal]:
     """For a look from beside: the daemon's journal if there is one, an empty one in memory if not."""
-    path = _journal_path(config) if _has_journal(config) else None
-    if path and not os.access(path, os.R_OK):
-        raise Misconfigured(f"{path}: the journal is not for this user to read; type this as root or as its owner")
-    book = SqlJournal(path, read_only=path is not None)
+    where = config.journal if _has_journal(config) else None
+    if isinstance(where, Path) and not os.access(where, os.R_OK):
+        raise Misconfigured(f"{where}: the journal is not for this user to read; type this as root or as its owner")
+    book = SqlJournal(where, read_only=where is not None)
     try:
         yield book
     finally:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cmscale.cli import render
+from cmscale.cli.shared import date
 from cmscale.model import Action, Goal, JobId, NodeName, OpId, Plan, PolicyFailure, Refusal, Snapshot, Verb, Want
 
 GOAL = Goal(NodeName("t4-1"), Want.GONE, "idle for 300 s")
@@ -73,3 +74,30 @@ def test_brackets_are_text() -> None:
 @pytest.mark.parametrize(("count", "told"), [(0, "0 pools"), (1, "1 pool"), (2, "2 pools")])
 def test_numbers_agree_with_their_words(count: int, told: str) -> None:
     assert render.number(count, "pool") == told
+
+
+ALONE = {
+    "running": True,
+    "pid": 7,
+    "mode": "act",
+    "age_s": None,
+    "leader": None,
+    "leader_since": None,
+    "standby": False,
+}
+LED = ALONE | {"leader": "head2 (process 9)", "leader_since": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("daemon", "line"),
+    [
+        (ALONE, "running as process 7, mode act"),
+        (ALONE | {"running": False}, "not running (mode act); start it with: cm-scale run"),
+        (LED, f"running as process 7, mode act, leads since {date(0)}"),
+        (LED | {"standby": True}, f"running as process 7, standby; head2 (process 9) leads since {date(0)}"),
+        (LED | {"running": False}, f"not running here; head2 (process 9) leads since {date(0)}"),
+        (ALONE | {"standby": True}, "running as process 7, standby; nobody leads"),
+    ],
+)
+def test_status_says_who_leads(daemon: dict[str, object], line: str) -> None:
+    assert render._daemon(daemon) == line

@@ -141,7 +141,7 @@ def stage(world: World) -> Iterator[Play]:
         try:
             yield play
         finally:
-            cluster.journal._engine.dispose()
+            cluster.journal.dispose()
 
 
 def _switched_off(cloud: Cloud, pool: Pool) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
+from sqlalchemy import URL
+
 from cmscale.adapters.slurm import parse
 from cmscale.core.decide import Policy
 from cmscale.model import HOME, Limits, Pool, PoolName, Queue, Site, SiteKind, SiteName, price
@@ -106,7 +108,8 @@ def _price(pool: Pool, stretch: Stretch) -> int:
 class Cluster:
     """Clouds with pools, a Slurm, and the daemon's journal on disk."""
 
-    path: Path
+    where: Path | URL
+    """The journal."""
     pools: Sequence[Pool] = field(default_factory=lambda: [pool(count=8)])
     policies: Sequence[Policy] = field(default_factory=lambda: shipped(release_idle={"idle": "60s"}))
     limits: Limits = field(default_factory=lambda: Limits(min_up_s=0))
@@ -115,7 +118,7 @@ class Cluster:
     queues: Mapping[str, Queue] = field(default_factory=dict)
     scripts: Mapping[PoolName, Scripts] = field(default_factory=dict)
     fuse: Fuse = field(default_factory=Fuse)
-    open_journal: Callable[[Path], SqlJournal] = SqlJournal
+    open_journal: Callable[..., SqlJournal] = SqlJournal
     clock: VirtualClock = field(default_factory=VirtualClock)
     rules: Rules = field(default_factory=lambda: Rules(periods=Periods(UTC)))
     """What the site says of money."""
@@ -138,7 +141,7 @@ class Cluster:
     def start(self) -> Daemon:
         """A fresh process of the daemon: nothing but the journal is left of the one before."""
         self.lives += 1
-        self.journal = self.open_journal(self.path)
+        self.journal: SqlJournal = self.open_journal(self.where, keeps=True, used=self.lives > 1, now=self.clock.now)
         sites = {name: Site(name, SiteKind.AWS) for name in self.clouds} | dict(self.sites)
         world = World(
             scheduler=Deadly(self.slurm, self.fuse),

@@ -173,23 +173,24 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.cluster = self.scene.cluster(self.folder / "journal.db", self.watch, self._open_journal)
-        self.reader = sqlite3.connect(self.cluster.path, check_same_thread=False)
+        self.reader = sqlite3.connect(self.folder / "journal.db", check_same_thread=False)
         self.played: set[object] = set()
         """What was so at the beginning of ticks that were played already."""
         self.left: set[int] = set()
         """Prints of the worlds that deaths have left."""
 
-    def _open_journal(self, path: Path) -> SqlJournal:
+    def _open_journal(self, path: Path, **_: object) -> SqlJournal:
         """The file as a new process finds it. The engine stays the same, with the statements that it has compiled."""
         if not hasattr(self, "unused"):
             self.unused = SqlJournal(path)
-            engine = self.unused._engine
+            engine = self.unused._database._engine
+            assert engine
             # This machine will not lose its power in the middle: nothing need be flushed to the disk.
             event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
             engine.dispose()
             # Nor does anybody look back at what was seen: writing it down would take a third of the time.
             self.unused._rest_until = self.unused._pruned_at = inf
-        return deepcopy(self.unused, {id(self.unused._engine): self.unused._engine})
+        return deepcopy(self.unused, {id(self.unused._database): self.unused._database})
 
     def end(self) -> None:
         self.reader.close()

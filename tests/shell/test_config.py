@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import URL, make_url
 
 from cmscale.model import (
     DOLLAR,
@@ -169,6 +170,39 @@ def test_relative_paths_start_at_the_folder_of_the_file(write: Write, tmp_path: 
     )
     assert (loaded.state_dir, loaded.policy_dir) == (tmp_path / "state", tmp_path / "mine")
     assert loaded.pools[PoolName("t4")].aws.user_data == Path("/boot.sh")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("", Path("/var/lib/cm-scale/journal.db")),
+        ("/srv/journal.db", Path("/srv/journal.db")),
+        (
+            "postgresql://cm-scale@db:5433/cm?sslmode=require",
+            make_url("postgresql://cm-scale@db:5433/cm?sslmode=require"),
+        ),
+        ("postgresql+psycopg:///cm", make_url("postgresql+psycopg:///cm")),
+    ],
+)
+def test_the_journal_is_a_file_or_a_database(write: Write, written: str, meant: Path | URL) -> None:
+    assert config.load(write({'name = "c1"': f'name = "c1"\njournal = "{written}"'})).journal == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ('"mysql://db/cm"', 'expected a path, or a URL such as "postgresql://.*", and none with "mysql"'),
+        ('"postgresql://a:secret@db/cm"', "credentials do not belong in this file; .* passfile"),
+        ('"postgresql://a@db/cm?password=secret"', "credentials do not belong in this file"),
+        ('"postgresql://a:secret@db:x/cm"', "expected a path, or a URL"),
+        ("5", "expected a path, or a URL .*, got 5"),
+    ],
+)
+def test_a_journal_that_can_be_nowhere_is_told_and_a_password_never(write: Write, written: str, told: str) -> None:
+    path = write({'name = "c1"': f'name = "c1"\njournal = {written}'})
+    with pytest.raises(ConfigError, match=f"cluster.journal: {told}") as error:
+        config.load(path)
+    assert "secret" not in str(error.value)
 
 
 def test_tables_of_policies_are_kept_as_written(write: Write) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import URL, func, insert, select, update
 
 from cmscale.model import (
     Action,
@@ -35,10 +32,11 @@ from cmscale.model import (
     Snapshot,
     Verb,
 )
-from cmscale.ports import Evidence, Misconfigured
+from cmscale.ports import Evidence, Misconfigured, Unavailable
+from cmscale.shell import decisions, tables
 from cmscale.shell.decisions import MOST_BYTES, SNAPSHOTS_KEPT_S
 from cmscale.shell.journal import SqlJournal
-from cmscale.shell.tables import KEPT_S, SNAPSHOTS
+from cmscale.shell.tables import BUSY, EVENTS, EVIDENCE, FACTS, ITEMS, KEPT_S, OPERATIONS, PLANS, SNAPSHOTS
 from tests.builders import NOW, view
 
 T4 = PoolName("t4")
@@ -47,8 +45,8 @@ OK = Outcome(Result.OK, "", MachineId("i-1"))
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[SqlJournal]:
-    journal = SqlJournal(tmp_path / "state" / "journal.db")
+def journal(where: Path | URL) -> Iterator[SqlJournal]:
+    journal = SqlJournal(where)
     yield journal
     journal.dispose()
 
@@ -66,9 +64,9 @@ def test_an_operation_is_under_way_until_it_is_finished_and_comes_back_whole(jou
     assert journal.under_way() == ()
 
 
-def test_what_was_begun_is_there_after_a_restart(journal: SqlJournal, tmp_path: Path) -> None:
+def test_what_was_begun_is_there_after_a_restart(journal: SqlJournal, where: Path | URL) -> None:
     journal.begin([start("op-2", began=NOW + 1), start("op-1")])
-    again = SqlJournal(tmp_path / "state" / "journal.db")
+    again = SqlJournal(where)
     assert [operation.id for operation in again.under_way()] == ["op-1", "op-2"]
     again.dispose()
 
@@ -139,24 +137,24 @@ def test_idle_nodes_are_remembered_and_forgotten(journal: SqlJournal) -> None:
 
 
 def test_what_stands_against_a_pool_is_remembered_over_a_restart_until_it_is_lifted(
-    journal: SqlJournal, tmp_path: Path
+    journal: SqlJournal, where: Path | URL
 ) -> None:
     journal.close(T4, Closure(NOW + 10, Result.CAPACITY, "none left"))
     journal.close(T4, Closure(NOW + 20, Result.QUOTA, "limit", strikes=2))
-    again = SqlJournal(tmp_path / "state" / "journal.db")
+    again = SqlJournal(where)
     assert again.closed() == {T4: Closure(NOW + 20, Result.QUOTA, "limit", strikes=2)}
     again.close(T4, None)
     assert journal.closed() == {}
     again.dispose()
 
 
-def test_a_fact_holds_until_it_ends_is_replaced_or_dropped(journal: SqlJournal, tmp_path: Path) -> None:
+def test_a_fact_holds_until_it_ends_is_replaced_or_dropped(journal: SqlJournal, where: Path | URL) -> None:
     pause = Fact(FactKind.PAUSE, "", NOW, NOW + 60, "the network is being mended", "alice")
     longer = Fact(FactKind.PAUSE, "", NOW, math.inf, "until somebody says otherwise", "bob")
     resting = Fact(FactKind.QUARANTINE, ONE, NOW, NOW + 10, "its machine failed")
     for fact in (pause, resting, longer):
         journal.put_fact(fact)
-    again = SqlJournal(tmp_path / "state" / "journal.db")
+    again = SqlJournal(where)
     assert again.facts(NOW) == (longer, resting)
     assert again.facts(NOW + 10) == (longer,)
     again.drop_fact(FactKind.PAUSE, "")
@@ -164,17 +162,16 @@ def test_a_fact_holds_until_it_ends_is_replaced_or_dropped(journal: SqlJournal, 
     again.dispose()
 
 
-def test_a_word_of_a_person_changes_all_it_means_or_nothing_and_is_told_each_time(
-    journal: SqlJournal, tmp_path: Path
-) -> None:
+def test_a_word_of_a_person_changes_all_it_means_or_nothing_and_is_told_each_time(journal: SqlJournal) -> None:
     pause = Fact(FactKind.PAUSE, "", NOW, NOW + 60, "the network is being mended", "alice")
     said = Event(NOW, EventKind.OVERRIDE, "", "alice on head1: pause for 1m: the network is being mended")
     journal.close(T4, Closure(NOW + 300, Result.CAPACITY, "none left"))
-    with closing(sqlite3.connect(tmp_path / "state" / "journal.db")) as db:
-        db.execute("ALTER TABLE events RENAME TO away")
-        with pytest.raises(OperationalError):
-            journal.override(Override(said, put=(pause,), opened=(T4,)))
-        db.execute("ALTER TABLE away RENAME TO events")
+    with journal._database.writing() as db:
+        db.exec_driver_sql("ALTER TABLE events RENAME TO away")
+    with pytest.raises(Unavailable):
+        journal.override(Override(said, put=(pause,), opened=(T4,)))
+    with journal._database.writing() as db:
+        db.exec_driver_sql("ALTER TABLE away RENAME TO events")
     assert journal.facts(NOW) == ()
     assert list(journal.closed()) == [T4]
     for _ in range(2):
@@ -206,9 +203,9 @@ def test_a_week_in_which_nobody_looked_does_not_count_as_a_quiet_one(journal: Sq
     assert journal.usual(NOW) == {T4: 4, "cpu": 0}
 
 
-def test_the_busiest_moment_of_an_hour_outlives_a_restart_within_it(journal: SqlJournal, tmp_path: Path) -> None:
+def test_the_busiest_moment_of_an_hour_outlives_a_restart_within_it(journal: SqlJournal, where: Path | URL) -> None:
     journal.put_busy({T4: 5}, NOW)
-    again = SqlJournal(tmp_path / "state" / "journal.db")
+    again = SqlJournal(where)
     again.put_busy({T4: 2}, NOW + 1)
     assert again.usual(NOW + WEEK_S) == {T4: 5}
     again.put_busy({T4: 1}, NOW + 6 * WEEK_S)
@@ -296,7 +293,7 @@ def test_snapshots_are_kept_for_two_days(journal: SqlJournal) -> None:
 def test_the_oldest_snapshots_go_when_there_are_too_many_bytes(journal: SqlJournal) -> None:
     for number in range(3):
         journal.record(seen(NOW + number * 1000, f"t{number}"), Plan(f"t{number}", NOW + number * 1000))
-    with journal._engine.begin() as db:
+    with journal._database.writing() as db:
         db.execute(update(SNAPSHOTS).where(SNAPSHOTS.c.tick == "t1").values(bytes=MOST_BYTES))
     journal.record(seen(NOW + 3000, "t3"), Plan("t3", NOW + 3000))
     assert [tick for _, tick, _ in journal.ticks(0)] == ["t2", "t3"]
@@ -307,7 +304,7 @@ def test_a_snapshot_that_this_version_cannot_read_is_left_out_and_named(
 ) -> None:
     for number in range(2):
         journal.record(seen(NOW + number, f"t{number}"), Plan(f"t{number}", NOW, (START,) * number))
-    with journal._engine.begin() as db:
+    with journal._database.writing() as db:
         db.execute(update(SNAPSHOTS).where(SNAPSHOTS.c.tick == "t0").values(view=b"of another world"))
     assert [sight.tick for sight in journal.snapshots(NOW, NOW + 1)] == ["t1"]
     assert "tick t0 is left out" in caplog.text
@@ -331,37 +328,55 @@ def test_what_is_old_goes_but_never_what_is_under_way(journal: SqlJournal) -> No
     assert not any((journal.history(node=ONE), journal.events(0), journal.evidence(ONE)))
 
 
+def test_what_machines_and_clouds_write_is_kept_whatever_it_is(journal: SqlJournal) -> None:
+    journal.keep_evidence(ONE, MachineId("i-1"), NOW, "it has not joined", "boot\0loader \udcff ready")
+    journal.begin([start("op-1", ONE)])
+    journal.finish(OpId("op-1"), {ONE: Outcome(Result.TRANSIENT, "\0")}, NOW)
+    (kept,) = journal.evidence(ONE)
+    assert kept.text == "boot\ufffdloader ? ready"
+    assert journal.history(node=ONE)[0]["detail"] == "\ufffd"
+
+
+def test_over_years_the_journal_stays_as_large_as_a_month(journal: SqlJournal) -> None:
+    def rows() -> list[int]:
+        tables = (OPERATIONS, ITEMS, EVENTS, EVIDENCE, PLANS, FACTS, BUSY, SNAPSHOTS)
+        with journal._database.reading() as db:
+            return [db.execute(select(func.count()).select_from(table)).scalar() or 0 for table in tables]
+
+    after: list[list[int]] = []
+    for day in range(0, 730, 10):
+        now = NOW + day * 86400.0
+        journal.begin([start(f"op-{day}", began=now)])
+        journal.finish(OpId(f"op-{day}"), {ONE: OK, TWO: OK}, now)
+        journal.tell([Event(now, EventKind.OPENED, T4, "t4 is open again")])
+        journal.keep_evidence(ONE, MachineId(f"i-{day}"), now, "it has not joined", "kernel panic")
+        journal.put_fact(Fact(FactKind.QUARANTINE, NodeName(f"t4-{day}"), now, now + 600, "it failed"))
+        journal.put_busy({T4: 1}, now)
+        journal.record(seen(now, f"t{day}"), Plan(f"t{day}", now, (replace(START, arg=str(day)),)))
+        after.append(rows())
+    assert after[-1] == after[10]
+    assert max(after[-1]) <= 2 * 7
+
+
+def test_what_is_too_much_goes_as_well_the_oldest_first_and_some_at_a_time(
+    journal: SqlJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "MOST_PLANS", 10)
+    monkeypatch.setattr(tables, "FORGOTTEN_AT_ONCE", 8)
+    with journal._database.writing() as db:
+        db.execute(
+            insert(PLANS), [{"tick": f"t{number}", "at": NOW - 30 + number, "plan": "{}"} for number in range(30)]
+        )
+    counts = []
+    for number in range(1, 5):
+        now = NOW + number * 600
+        journal.record(seen(now, f"u{number}"), Plan(f"u{number}", now, (replace(START, arg=str(number)),)))
+        counts.append(len(list(journal.plans(0))))
+    assert counts == [23, 16, 10, 10]
+    assert [at for at, _ in journal.plans(0)][-1] == NOW + 2400
+
+
 # --- the file --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def old_file(tmp_path: Path) -> Path:
-    """A journal as version 0.1.0 wrote it."""
-    path = tmp_path / "journal.db"
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript((Path(__file__).parent / "journal-0.1.0.sql").read_text(encoding="utf-8"))
-    return path
-
-
-def test_a_journal_of_the_first_version_goes_on_with_what_it_lacks(old_file: Path) -> None:
-    journal = SqlJournal(old_file)
-    assert journal.creations({JobId("17"): 0.0}) == {"17": Creations(1, need=2, first=NOW, refused=1)}
-    journal.put_fact(Fact(FactKind.PAUSE, "", NOW, NOW + 60, "why"))
-    journal.record(view(), Plan("t2", NOW))
-    assert len(journal.facts(NOW)) == len(journal.ticks(0)) == 1
-    journal.dispose()
-    with closing(sqlite3.connect(old_file)) as db:
-        assert ("ix_operation_nodes_machine",) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")
-
-
-def test_whoever_may_only_read_a_journal_of_the_first_version_sees_what_it_lacks_as_empty(old_file: Path) -> None:
-    before = old_file.read_bytes()
-    reader = SqlJournal(old_file, read_only=True)
-    assert len(reader.history(node=ONE)) == len(list(reader.plans(0))) == 1
-    assert not any((reader.facts(NOW), reader.events(0), reader.evidence(ONE), reader.ticks(0), reader.usual(NOW)))
-    assert reader.stored("last") is None
-    reader.dispose()
-    assert old_file.read_bytes() == before
 
 
 def test_a_journal_that_cannot_be_opened_is_named_with_the_key_to_change(tmp_path: Path) -> None:
@@ -374,11 +389,11 @@ def test_a_journal_that_cannot_be_opened_is_named_with_the_key_to_change(tmp_pat
 
 
 def test_whoever_may_only_read_the_journal_can_look_while_the_daemon_writes(
-    journal: SqlJournal, tmp_path: Path
+    journal: SqlJournal, where: Path | URL
 ) -> None:
-    reader = SqlJournal(tmp_path / "state" / "journal.db", read_only=True)
+    reader = SqlJournal(where, read_only=True)
     journal.begin([start()])
     assert [operation.id for operation in reader.under_way()] == ["op-1"]
-    with pytest.raises(OperationalError, match="readonly"):
+    with pytest.raises(Unavailable, match=r"read.?only"):
         reader.put_idle({ONE: NOW})
     reader.dispose()

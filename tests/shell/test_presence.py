@@ -1,8 +1,9 @@
-"""Presence: the files by which a daemon shows itself are never links to somebody else's."""
+"""Presence: what the daemon leaves for `status`, in files that are never links to somebody else's."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cmscale.shell import config as configuration
 from cmscale.shell import presence
 from cmscale.shell.config import Config
 from cmscale.shell.loop import Look
+from tests.builders import view
 
 LOOK = Look(Snapshot(1000.0, "x-1"), Plan("x-1", 1000.0), 0.5)
 
@@ -64,3 +66,32 @@ def test_a_last_tick_that_is_a_link_is_not_read_and_is_replaced(config: Config, 
     presence.note_tick(config, LOOK, may_act=True)
     assert not last.is_symlink()
     assert precious.read_text() == "4711"
+
+
+def note(known: Config, why: str = "") -> None:
+    presence.note_tick(known, Look(replace(view(), unrecorded=why), Plan("t1", 0.0), 0.5), may_act=True)
+
+
+def test_the_last_tick_says_why_the_journal_could_not_be_used_while_its_daemon_runs(config: Config) -> None:
+    note(config, "the disk is full")
+    assert presence.journal_trouble(config) == ""
+    with presence.only_daemon(config):
+        assert presence.journal_trouble(config) == "the disk is full"
+        note(config)
+        assert presence.journal_trouble(config) == ""
+
+
+def test_what_a_tick_leaves_takes_no_room_beyond_that_of_the_first(config: Config) -> None:
+    file = config.state_dir / "last-tick.json"
+    note(config)
+    before = file.stat()
+    note(config, "the disk is full " * 1000)
+    after = file.stat()
+    assert (before.st_ino, before.st_size, before.st_blocks) == (after.st_ino, after.st_size, after.st_blocks)
+    assert presence.last_tick(config)["journal"].startswith("the disk is full")
+
+
+def test_a_last_tick_that_cannot_be_left_is_no_reason_to_end(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    (config.state_dir / "last-tick.json").mkdir()
+    note(config)
+    assert "last-tick.json can't be written" in caplog.text

@@ -92,7 +92,7 @@ class Checks:
     def _launch(self, pool: AwsPool) -> Iterator[str]:
         request = pool.request(self.cluster, OpId("check"), "check")
         try:
-            self.ec2.launcher.run_instances(**request, MinCount=1, MaxCount=1, DryRun=True)
+            self.ec2.once.run_instances(**request, MinCount=1, MaxCount=1, DryRun=True)
         except self.ec2.errors.any as error:
             if self.ec2.errors.code(error) != DRY:
                 yield f"a launch would be refused: {self.ec2.errors.said(error)}"

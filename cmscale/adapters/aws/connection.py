@@ -38,8 +38,9 @@ class Connection:
         self.client = self._connect(attempts=2, answer_s=20)
 
     @cached_property
-    def launcher(self) -> EC2Client:
-        """For launches. EC2 says "no capacity" with status 500, which the SDK would repeat at the cost of a launch."""
+    def once(self) -> EC2Client:
+        """For calls that change something, which go out once: what the SDK would repeat after half a minute has not
+        been looked at again. And EC2 says "no capacity" with status 500: repeating that would cost a launch."""
         return self._connect(attempts=1, answer_s=60)
 
     def pages(self, call: str, item: str, filters: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Any]]:

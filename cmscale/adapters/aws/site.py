@@ -104,7 +104,7 @@ class AwsSite:
         ok, one that is ending is gone. EC2 starts all machines of such a call or none.
         """
         if operation.machines:
-            on = self._powered(self._ec2.launcher.start_instances, operation.machines)
+            on = self._powered(self._ec2.once.start_instances, operation.machines)
             return {node: on[id_] for node, id_ in zip(operation.nodes, operation.machines, strict=True)}
         outcomes: dict[NodeName, Outcome] = {}
         for call in launch_calls(operation):
@@ -115,11 +115,11 @@ class AwsSite:
 
     def stop(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
         """Power off. A spot instance of a one-time request, as ours are, cannot be: EC2 says so, a `bad-request`."""
-        return self._powered(self._ec2.client.stop_instances, machines, **self._hard("StopInstances", hard))
+        return self._powered(self._ec2.once.stop_instances, machines, **self._hard("StopInstances", hard))
 
     def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
         given = self._hard("TerminateInstances", hard)
-        return self._each(self._ec2.client.terminate_instances, machines, Result.OK, **given)
+        return self._each(self._ec2.once.terminate_instances, machines, Result.OK, **given)
 
     # --- what EC2 knows
 
@@ -177,10 +177,10 @@ class AwsSite:
         """The machines launched. The token makes it safe to ask again when an answer was lost."""
         for _ in range(REPEATS):
             try:
-                return self._ec2.launcher.run_instances(**request)["Instances"]
+                return self._ec2.once.run_instances(**request)["Instances"]
             except self._errors.lost:
                 continue
-        return self._ec2.launcher.run_instances(**request)["Instances"]
+        return self._ec2.once.run_instances(**request)["Instances"]
 
     def _launched_before(self, operation: Operation, call: LaunchCall) -> Mapping[NodeName, Outcome]:
         """What an earlier call with this token made, when the pool was configured otherwise."""
