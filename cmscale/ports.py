@@ -74,6 +74,14 @@ class Evidence:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """By which way Slurm is read, and why by this one."""
+
+    name: str
+    why: str
+
+
 class Scheduler(Protocol):
     """Slurm, as far as we need it. Every call ends within a set time.
 
@@ -85,6 +93,9 @@ class Scheduler(Protocol):
 
     def jobs(self) -> Reading[Job]:
         """Every job in the queue: pending, running, completing."""
+
+    def backend(self) -> Backend:
+        """How the two above are read now. Raises nothing."""
 
     def drain(self, nodes: Sequence[NodeName], reason: str, *, off: bool = False) -> Mapping[NodeName, Outcome]:
         """Keep jobs off the nodes. With `off` also mark them DOWN: only the registration of a new machine counts."""

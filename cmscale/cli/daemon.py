@@ -14,7 +14,7 @@ from functools import partial
 import click
 
 from cmscale.cli import render
-from cmscale.cli.shared import EXIT_BAD_INPUT, clock, configured, date, fail, json_option
+from cmscale.cli.shared import EXIT_BAD_INPUT, clock, configured, date, fail, json_option, tell
 from cmscale.ports import Misconfigured, Unavailable
 from cmscale.shell import admins, leading, logs, presence, systemd, wiring
 from cmscale.shell.beside import Beside
@@ -61,7 +61,7 @@ def run_(
         _refuse_what_cannot_work(daemon)
         logs.to_standard_error(LogFormat(log_format) if log_format else config.log_format, verbose=verbose)
         configured = Configured(config, daemon, only_observe=only_observe)
-        told = _Told(configured, in_json=in_json)
+        told = _Told(configured, in_json=in_json, once=once)
         if once:
             with _leading_once(config, daemon, lease) if lease else nullcontext():
                 look = tick(daemon)
@@ -171,8 +171,8 @@ def _refuse_what_cannot_work(daemon: Daemon) -> None:
 class _Told:
     """Says what each tick decided, and logs what it could not read: once, while it stays so."""
 
-    def __init__(self, configured: Configured, *, in_json: bool) -> None:
-        self.configured, self.in_json = configured, in_json
+    def __init__(self, configured: Configured, *, in_json: bool, once: bool) -> None:
+        self.configured, self.in_json, self.once = configured, in_json, once
         self.before: frozenset[object] = frozenset()
         self.known_troubles: list[str] | None = None
 
@@ -188,9 +188,12 @@ class _Told:
             would = "" if daemon.may_act else "would "
             for line in render.plan_lines(render.only_news(look.plan, before), would):
                 click.echo(f"{clock(look.view.now)} {line}")
-        for line in dict.fromkeys(render.trouble_lines(look.view)):
-            if line not in before:
-                log.warning("%s", line)
+        troubles = [line for line in dict.fromkeys(render.trouble_lines(look.view)) if line not in before]
+        if self.once:
+            tell(troubles)
+            return
+        for line in troubles:
+            log.warning("%s", line)
 
     def troubles(self) -> None:
         """Tell `status` and systemd what is wrong with the daemon itself, when that has changed."""

@@ -16,7 +16,7 @@ from cmscale.cli import render
 from cmscale.cli.shared import configured, fail, given_a_path, json_option
 from cmscale.core.decide import decide
 from cmscale.model import Plan, Snapshot
-from cmscale.ports import Unavailable
+from cmscale.ports import Backend, Unavailable
 from cmscale.shell import config as configuration
 from cmscale.shell import presence, reload, wiring
 from cmscale.shell.config import Config, ConfigError
@@ -27,12 +27,17 @@ from cmscale.shell.schema import Mode
 
 def look(config: Config) -> tuple[Snapshot, Plan]:
     """One observe and decide with the daemon's journal, leaving no trace."""
+    view, decided, _ = _look(config)
+    return view, decided
+
+
+def _look(config: Config) -> tuple[Snapshot, Plan, Backend]:
     with wiring.journal_if_any(config) as journal:
         daemon = wiring.daemon(config, journal, wiring.SystemClock(), may_act=False)
         view = observe(daemon.world, daemon.name, Memory())
         # A journal that we may read may still be one that the daemon can't write.
         view = replace(view, unrecorded=view.unrecorded or presence.journal_trouble(config))
-        return view, decide(view, daemon.policies, daemon.limits)
+        return view, decide(view, daemon.policies, daemon.limits), daemon.world.scheduler.backend()
 
 
 def end_if_unseen(view: Snapshot) -> None:
@@ -71,10 +76,10 @@ def status(path: Path, *, in_json: bool) -> None:
     If the file can't be used and a daemon runs, what that daemon read of it before is what counts.
     """
     config, problems = _working_with(path)
-    view, decided = look(config)
+    view, decided, backend = _look(config)
     daemon = _daemon(config, view.now)
     daemon["troubles"] = [*dict.fromkeys([*daemon["troubles"], *problems])]
-    told = render.status_json(view, decided, daemon)
+    told = render.status_json(view, decided, daemon, backend)
     if in_json:
         click.echo(render.as_json(told))
     else:

@@ -26,6 +26,7 @@ from cmscale.cli.shared import date
 from cmscale.core import compare
 from cmscale.core.telling import decision
 from cmscale.model import Action, FactKind, Help, Job, Node, Plan, Pool, Power, Refusal, Snapshot, Verb
+from cmscale.ports import Backend
 from cmscale.shell.overrides import OVERRIDES, Hold, Kind, holds, together
 
 
@@ -177,7 +178,7 @@ _COMING = (Power.ON, Power.STARTING)
 # --- the state of things ---------------------------------------------------------------------------------------------
 
 
-def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[str, Any]:
+def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any], backend: Backend) -> dict[str, Any]:
     pools = [
         {
             "name": pool.name,
@@ -196,6 +197,7 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
     return {
         "now": view.now,
         "daemon": dict(daemon),
+        "backend": backend,
         "sites": [{"name": site.name, "region": site.region, "unseen": site.unseen} for site in view.sites.values()],
         "pools": pools,
         "jobs": {
@@ -335,10 +337,15 @@ def node_lines(rows: Sequence[Mapping[str, Any]], now: float, out: Console) -> N
     _print_table(columns, out, droppable=("site", "age", "slurm", "pool", "machine"))
 
 
+_WAYS = {"commands": "Slurm's commands", "pyslurm": "PySlurm"}
+
+
 def check_lines(found: Mapping[str, Any], out: Console) -> None:
     for key in ("config", "cluster", "mode", "slurm"):
         if key in found:
             out.print(f"{key:<9}{found[key]}")
+    if "backend" in found:
+        out.print(f"read by  {_WAYS[found['backend'].name]}: {found['backend'].why}")
     if "policies" in found:
         out.print(f"policies {', '.join(found['policies'])}")
     for pool in found.get("pools", ()):

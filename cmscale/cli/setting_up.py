@@ -89,6 +89,7 @@ def _slurm_problems(config: Config, found: dict[str, Any]) -> Iterator[str]:
     try:
         found["slurm"] = ".".join(f"{part:02d}" for part in slurm.version())
         known = {node.name for node in slurm.nodes().items}
+        found["backend"] = slurm.backend()
         pools = [each.pool for each in wiring.declared(config)]
         # Nodes that Slurm does not know because of the include are no problem of their own.
         yield from slurm.problems([pool for pool in pools if not missing or known & set(pool.nodes)])

@@ -119,6 +119,12 @@ class Mode(Enum):
     PAUSED = "paused"
 
 
+class SlurmBackend(Enum):
+    AUTO = "auto"
+    COMMANDS = "commands"
+    PYSLURM = "pyslurm"
+
+
 class Market(Enum):
     ON_DEMAND = "on-demand"
     SPOT = "spot"
@@ -152,6 +158,8 @@ class ClusterTable(Table):
 class SlurmSettings(Table):
     """How to reach Slurm, and the file of its configuration that is ours."""
 
+    backend: SlurmBackend = SlurmBackend.AUTO
+    pyslurm_python: Runnable = None
     conf: OptionalPath = None
     bin_dir: OptionalPath = None
     include: FilePath = Path("/etc/slurm/cm-scale.conf")

@@ -20,6 +20,7 @@ from sqlalchemy import Connection
 from cmscale.adapters.aws import AwsPool, AwsSite, quota_family
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
+from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
 from cmscale.model import Pool, PoolName, SiteName
 from cmscale.ports import Clock, Journal, Misconfigured, Provider, Unavailable
 from cmscale.shell import policies, presence
@@ -32,7 +33,7 @@ from cmscale.shell.lease import last_term as of_database
 from cmscale.shell.loop import Daemon
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World
-from cmscale.shell.schema import Mode
+from cmscale.shell.schema import Mode, SlurmBackend
 
 GRACE_S = 5.0
 """How long calls in flight may take to end after SIGTERM. What does not end is in the journal, and taken up again."""
@@ -95,7 +96,16 @@ class SystemClock:
 
 
 def scheduler(config: Config) -> SlurmCommands:
-    return SlurmCommands(config.slurm.conf, config.slurm.bin_dir, config.slurm.time_limit_s)
+    slurm = config.slurm
+    if slurm.backend is SlurmBackend.COMMANDS:
+        return SlurmCommands(slurm.conf, slurm.bin_dir, slurm.time_limit_s)
+    return SlurmByPyslurm(
+        slurm.conf,
+        slurm.bin_dir,
+        slurm.time_limit_s,
+        python=slurm.pyslurm_python,
+        insist=slurm.backend is SlurmBackend.PYSLURM,
+    )
 
 
 def providers(config: Config) -> dict[SiteName, Provider]:

@@ -43,6 +43,8 @@ class Scene:
     scripts: Mapping[PoolName, Scripts] = field(default_factory=dict)
     kept: frozenset[NodeName] = frozenset()
     """Nodes whose machines stay, powered off."""
+    twice: bool = False
+    """Cheap enough to die in once more as it is recovered from a death."""
     twins: bool = False
     """Second machines of a name come from outside."""
 
@@ -136,7 +138,7 @@ def refuse_everywhere(cluster: Cluster) -> None:
 
 
 SCENES = (
-    Scene("a job and a gang", first(submit(1), submit(2, nodes=2)), (pool(count=3),)),
+    Scene("a job and a gang", first(submit(1), submit(2, nodes=2)), (pool(count=3),), twice=True),
     Scene(
         "an array gets a part of its machines at first",
         (
@@ -145,15 +147,16 @@ SCENES = (
         ),
     ),
     Scene("one pool after the other refuses a launch", first(refuse_everywhere, submit(1)), REFUSING),
-    Scene("the answer is lost", first(refuse(Result.TRANSIENT, done=True), submit(1))),
+    Scene("the answer is lost", first(refuse(Result.TRANSIENT, done=True), submit(1)), twice=True),
     Scene(
         "the answers are lost for so long that the machine is looked up by its tag",
         first(refuse(Result.TRANSIENT, calls=10**6, for_s=800.0, done=True), submit(1)),
         every_s=100.0,
+        twice=True,
     ),
     Scene(
         "nothing is known of a launch for so long that it is looked up by its tag",
-        first(refuse(Result.TRANSIENT, calls=10**6, for_s=550.0), submit(1)),
+        first(refuse(Result.TRANSIENT, calls=10**6, for_s=620.0), submit(1)),
         every_s=60.0,
         lag_s=100.0,
     ),
@@ -189,6 +192,7 @@ SCENES = (
         ),
         (pool(count=2, never_terminate=KEPT),),
         kept=KEPT,
+        twice=True,
     ),
     Scene(
         "a helper comes first and goes last",

@@ -379,7 +379,7 @@ def nodes(rows: Iterable[Sequence[str]]) -> Reading[NodeRecord]:
     items: list[NodeRecord] = []
     for name, words in first.items():
         try:
-            items.append(_node(words, tuple(partitions[name])))
+            items.append(_node(words, tuple(sorted(partitions[name]))))
         except Exception as error:  # noqa: BLE001 - as above
             unreadable.append(f"node {name} could not be read: {error}")
     return Reading(tuple(items), tuple(unreadable))
