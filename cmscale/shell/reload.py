@@ -75,10 +75,11 @@ def _taken_up(old: Config, daemon: Daemon, *, only_observe: bool) -> Config:
 
 
 def _changed_although_fixed(old: Config, new: Config) -> Iterator[str]:
+    moved = old.state_dir != new.state_dir  # and mostly the journal with it
     for key, before, now in (
         ("cluster.name", old.cluster, new.cluster),
         ("cluster.state_dir", old.state_dir, new.state_dir),
-        ("cluster.journal", old.journal, new.journal),
+        ("cluster.journal", old.journal, old.journal if moved else new.journal),
         ("cluster.lease", old.lease_s, new.lease_s),
     ):
         if before != now:
