@@ -238,13 +238,12 @@ def groups(jobs: Iterable[Job], key: Callable[[Job], object] | None = None) -> I
     waiting.sort(key=attrgetter("priority"), reverse=True)
     one_value: dict[Ask, Ask] = {}
     known: dict[int, Ask] = {}  # by identity, which is told apart faster than asks are compared
-    for job in waiting:
-        if id(job.ask) not in known:
-            known[id(job.ask)] = one_value.setdefault(job.ask, job.ask)
     run: list[Job] = []
     count, last, last_also = 0, None, None
     for job in waiting:
-        ask = known[id(job.ask)]
+        ask = known.get(id(job.ask))
+        if ask is None:
+            ask = known[id(job.ask)] = one_value.setdefault(job.ask, job.ask)
         also = key and key(job)
         if ask is last and also == last_also:
             run.append(job)

@@ -53,8 +53,6 @@ def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) ->
     served = Served(view)
     for group in groups(view.jobs, key=spot.wish if spot.spot else None):
         waits_at_home = home.may_serve(group.ask)
-        if not (waits_at_home or gangs.mine or spot.spot) and room.full_for(group.ask):
-            continue  # as most of a long queue are
         tasks = Tasks(group.jobs)
         if waits_at_home:
             for there in room.place(group.ask, group.tasks, home.nothing_new):
@@ -63,7 +61,7 @@ def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) ->
             yield from home.patient(tasks)
         while (left := group.tasks - tasks.taken) and (placement := spot.place_next(room, group, left)):
             served.by(placement, tasks)
-        if left:
+        if left and (gangs.mine or spot.spot):
             yield from gangs.held(room, tasks.jobs)
             yield from spot.barred_waits(tasks)
     yield from served.goals()

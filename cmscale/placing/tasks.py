@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from cmscale.model import GangId, Goal, Job, NodeName, Power, Snapshot, Want
+from cmscale.model import GangId, Goal, Job, JobId, NodeName, Power, Snapshot, Want
 from cmscale.placing.room import Placement
 
 
@@ -43,7 +43,7 @@ class Tasks:
 class Service(NamedTuple):
     """What some nodes do for jobs: they hold one or more on one node, or all of a gang together."""
 
-    jobs: Sequence[Job]
+    jobs: list[JobId]
     gang: GangId | None
     need: int
     """How many nodes the first job needs in all."""
@@ -65,20 +65,18 @@ class Served:
         jobs = tasks.take(placement.times)
         job, nodes = jobs[0], len(placement.shares)
         gang = GangId(f"{job.id}#{tasks.taken}") if nodes > 1 else None
-        service = Service(jobs, gang, nodes * job.count)
+        service = Service([each.id for each in jobs], gang, nodes * job.count)
         for node in placement.nodes + placement.new:
             self.services[node.name].append(service)
 
     def goals(self) -> Iterator[Goal]:
         for name, services in self.services.items():
-            node, (jobs, gang, need) = self.view.nodes[name], services[0]
-            job = jobs[0].id
+            node, ((job, *also), gang, need) = self.view.nodes[name], services[0]
             started = node.power is Power.GONE or node.power is Power.OFF
             why = self.where[node.pool] if started and node.pool else " and fits here"
-            also = [each.id for each in jobs[1:]]
             gangs: list[GangId] = []
             for service in services[1:]:
-                also += [each.id for each in service.jobs]
+                also += service.jobs
                 if service.gang:
                     gangs.append(service.gang)
             yield Goal(name, Want.UP, f"job {job} waits{why}", job, gang, need, tuple(also), tuple(gangs))
