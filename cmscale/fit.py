@@ -95,7 +95,7 @@ def may_start(view: Snapshot, pool: Pool, node: Node) -> bool:
 
 def starts(view: Snapshot, pool: Pool) -> bool:
     """True if the pool may start machines now, as far as its site is concerned."""
-    return view.shut(pool) is None and view.sites[pool.site].reachable
+    return view.shut(pool) is None and view.sites[pool.site].reachable and not view.drained(pool.site)
 
 
 # --- one job against one kind ----------------------------------------------------------------------------------------

@@ -534,6 +534,10 @@ class FactKind(Enum):
 
     PAUSE = "pause"
     """Nothing is started and nothing given back. Its subject is empty."""
+    KEEP = "keep"
+    """A node is not drained, stopped or deleted, for a person wants it as it is; its subject is the node."""
+    DRAIN_SITE = "drain-site"
+    """Nothing is started at a site, and what is there goes when its jobs have ended; its subject is the site."""
     QUARANTINE = "quarantine"
     """The name of a node rests after its machine failed; its subject is the node."""
     STOPPED = "stopped"
@@ -566,9 +570,15 @@ class EventKind(Enum):
     RECLAIMED = "reclaimed"
     REQUEUED = "requeued"
     GANG_GIVEN_BACK = "gang-given-back"
-    PAUSED = "paused"
-    RESUMED = "resumed"
+    OVERRIDE = "override"
+    """A person decided otherwise: a pause, a keep, a drained site, and the end of each. None of them is left out."""
     POLICY_FAILED = "policy-failed"
+    CLOCK_JUMPED = "clock-jumped"
+
+    @classmethod
+    def _missing_(cls, value: object) -> EventKind | None:
+        """What an older journal says of pauses, which had kinds of their own."""
+        return cls.OVERRIDE if value in {"paused", "resumed"} else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,6 +590,17 @@ class Event:
     subject: str
     """The pool, node, job or policy."""
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What one word of a person changes in the journal, all at once."""
+
+    event: Event
+    put: tuple[Fact, ...] = ()
+    drop: tuple[Fact, ...] = ()
+    opened: tuple[PoolName, ...] = ()
+    """Pools whose refusals are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -611,6 +632,8 @@ class Snapshot:
     """Machines of ours beside the one that serves their node: second machines of a name."""
     unseen: str = ""
     """Why Slurm could not be read; empty if it was."""
+    doubt: str = ""
+    """Why nothing may be concluded from what was seen; empty if it may."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each record that could not be read."""
 
@@ -623,6 +646,14 @@ class Snapshot:
 
     def fact(self, kind: FactKind, subject: str = "") -> Fact | None:
         return self.facts.get((kind, subject))
+
+    def keep(self, node: NodeName) -> Fact | None:
+        """The word of a person by which the node stays as it is."""
+        return self.facts.get((FactKind.KEEP, node))
+
+    def drained(self, site: SiteName) -> Fact | None:
+        """The word of a person by which a site is left."""
+        return self.facts.get((FactKind.DRAIN_SITE, site))
 
     def slowed(self, site: SiteName) -> Closure | None:
         """The throttle that makes a site's launches wait."""

@@ -31,6 +31,7 @@ from cmscale.model import (
     Operation,
     OpId,
     Outcome,
+    Override,
     Plan,
     PoolName,
     Reservation,
@@ -68,6 +69,14 @@ class Evidence:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """By which way Slurm is read, and why by this one."""
+
+    name: str
+    why: str
+
+
 class Scheduler(Protocol):
     """Slurm, as far as we need it. Every call ends within a set time.
 
@@ -79,6 +88,9 @@ class Scheduler(Protocol):
 
     def jobs(self) -> Reading[Job]:
         """Every job in the queue: pending, running, completing."""
+
+    def backend(self) -> Backend:
+        """How the two above are read now. Raises nothing."""
 
     def drain(self, nodes: Sequence[NodeName], reason: str, *, off: bool = False) -> Mapping[NodeName, Outcome]:
         """Keep jobs off the nodes. With `off` also mark them DOWN: only the registration of a new machine counts."""
@@ -153,6 +165,9 @@ class Journal(Protocol):
 
     def closed(self) -> Mapping[PoolName, Closure]: ...
 
+    def shift(self, by_s: float, now: float) -> None:
+        """The clock jumped to now: what has lasted so long, or shall last so long, goes on as if it had not."""
+
     def creations(self, submitted: Mapping[JobId, float]) -> Mapping[JobId, Creations]:
         """What was started for these jobs since they were submitted."""
 
@@ -174,6 +189,9 @@ class Journal(Protocol):
 
     def facts(self, now: float) -> tuple[Fact, ...]:
         """Those that have not ended."""
+
+    def override(self, override: Override) -> None:
+        """Change facts as a person says, and remember that; all of it or nothing."""
 
     # --- what was seen and decided
 
@@ -204,6 +222,9 @@ class Journal(Protocol):
 
 class Clock(Protocol):
     def now(self) -> float: ...
+
+    def steady(self) -> float:
+        """Seconds that pass as they do, whatever is done to the clock; only their differences mean anything."""
 
     def utc_offset_s(self) -> float:
         """What the site's clock is ahead of UTC now."""

@@ -35,7 +35,7 @@ def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) ->
 def _emptied(view: Snapshot, pool: Pool, claimed: frozenset[NodeName], settings: Settings) -> Iterator[Goal]:
     """What is being emptied first, so that nothing else is chosen meanwhile; never below what the pool keeps."""
     up = [node for name in pool.nodes if (node := view.nodes.get(name)) and _serves(node)]
-    held = claimed | pool.keep_running
+    held = claimed | pool.keep_running | {name for name in pool.nodes if view.keep(name)}
     may_go = frozenset(node.name for node in up if node.name not in held and _up_s(view, node) >= settings.min_up_s)
     groups: dict[object, list[Node]] = defaultdict(list)
     for node in up:

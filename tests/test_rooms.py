@@ -104,6 +104,18 @@ def test_cloud_sdks_stay_in_their_adapter_and_are_imported_only_when_used(module
             assert not at_top, f"{module} imports {imported} although the extra may be missing"
 
 
+def test_pyslurm_is_imported_by_its_own_program_alone_which_knows_nothing_of_ours() -> None:
+    program = "cmscale.adapters.slurm.pyslurm.worker"
+    for module, path in MODULES:
+        for imported, at_top in imports(path):
+            if module == program:
+                assert imported.split(".")[0] in {*sys.stdlib_module_names, "pyslurm"}
+                assert imported != "pyslurm" or not at_top
+            else:
+                assert imported.split(".")[0] != "pyslurm"
+                assert imported != program, f"{module} would bring PySlurm into our process"
+
+
 def test_adapters_do_not_know_one_another() -> None:
     adapters = {room for room in ROOMS if room.startswith("cmscale.adapters.")}
     for room in adapters:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from cmscale.cli import daemon, events, explaining, looks, pausing, policies, replaying, setting_up, trying
+from cmscale.cli import daemon, events, explaining, looks, overriding, pausing, policies, replaying, setting_up, trying
 from cmscale.cli.shared import config_option, fail
 from cmscale.ports import Unavailable
 from cmscale.shell import wiring
@@ -38,6 +38,9 @@ for command in (
     replaying.replay,
     pausing.pause,
     pausing.resume,
+    overriding.keep,
+    overriding.drain_site,
+    overriding.clear,
     setting_up.check,
     setting_up.slurm_conf,
     policies.policies_,

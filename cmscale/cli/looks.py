@@ -6,26 +6,34 @@ nothing is touched.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from cmscale.cli import render
-from cmscale.cli.shared import configured, fail, json_option
+from cmscale.cli.shared import configured, fail, given_a_path, json_option
 from cmscale.core.decide import decide
 from cmscale.model import Plan, Snapshot
-from cmscale.shell import presence, wiring
-from cmscale.shell.config import Config
+from cmscale.ports import Backend
+from cmscale.shell import config as configuration
+from cmscale.shell import presence, reload, wiring
+from cmscale.shell.config import Config, ConfigError
 from cmscale.shell.observe import Memory, observe
 from cmscale.shell.schema import Mode
 
 
 def look(config: Config) -> tuple[Snapshot, Plan]:
     """One observe and decide with the daemon's journal, leaving no trace."""
+    view, decided, _ = _look(config)
+    return view, decided
+
+
+def _look(config: Config) -> tuple[Snapshot, Plan, Backend]:
     with wiring.journal_if_any(config) as journal:
         daemon = wiring.daemon(config, journal, wiring.SystemClock(), may_act=False)
         view = observe(daemon.world, daemon.name, Memory())
-        return view, decide(view, daemon.policies, daemon.limits)
+        return view, decide(view, daemon.policies, daemon.limits), daemon.world.scheduler.backend()
 
 
 def end_if_unseen(view: Snapshot) -> None:
@@ -57,11 +65,17 @@ def plan(config: Config, *, in_json: bool) -> None:
 
 @click.command(short_help="Show the daemon, the pools and the queue.")
 @json_option
-@configured
-def status(config: Config, *, in_json: bool) -> None:
-    """Show the daemon, the sites, the pools and the queue in a few lines."""
-    view, decided = look(config)
-    told = render.status_json(view, decided, _daemon(config, view.now))
+@given_a_path
+def status(path: Path, *, in_json: bool) -> None:
+    """Show the daemon, the sites, the pools and the queue in a few lines.
+
+    If the file can't be used and a daemon runs, what that daemon read of it before is what counts.
+    """
+    config, problems = _working_with(path)
+    view, decided, backend = _look(config)
+    daemon = _daemon(config, view.now)
+    daemon["troubles"] = [*dict.fromkeys([*daemon["troubles"], *problems])]
+    told = render.status_json(view, decided, daemon, backend)
     if in_json:
         click.echo(render.as_json(told))
     else:
@@ -69,17 +83,30 @@ def status(config: Config, *, in_json: bool) -> None:
     end_if_unseen(view)
 
 
+def _working_with(path: Path) -> tuple[Config, list[str]]:
+    """The configuration that is in effect, and what is wrong with its file."""
+    try:
+        return configuration.load(path), []
+    except ConfigError as error:
+        config = presence.in_effect(path)
+        if config is None:
+            raise
+        return config, [reload.stays(problem) for problem in error.problems]
+
+
 def _daemon(config: Config, now: float) -> dict[str, Any]:
     pid = presence.running_daemon(config)
     last = presence.last_tick(config)
-    if not pid or last.get("pid") != pid:
-        return {"running": pid is not None, "pid": pid, "mode": config.mode.value, "age_s": None, "observe_s": None}
+    known = presence.troubles(config)
+    looked = pid is not None and last.get("pid") == pid
     return {
-        "running": True,
+        "running": pid is not None,
         "pid": pid,
-        "mode": last["mode"],
-        "age_s": now - last["at"],
-        "observe_s": last["observe_s"],
+        "mode": last["mode"] if looked else config.mode.value,
+        # A clock that was set back since then tells nothing.
+        "age_s": max(now - last["at"], 0.0) if looked else None,
+        "observe_s": last["observe_s"] if looked else None,
+        "troubles": known["troubles"] if pid is not None and known.get("pid") == pid else [],
     }
 
 

@@ -25,6 +25,8 @@ from cmscale.adapters.slurm.hostlist import fold
 from cmscale.core import compare
 from cmscale.core.telling import decision
 from cmscale.model import Action, FactKind, Help, Job, Node, Plan, Pool, Power, Refusal, Snapshot, Verb
+from cmscale.ports import Backend
+from cmscale.shell.overrides import OVERRIDES, Hold, Kind, holds, together
 
 
 def as_json(value: Any) -> str:
@@ -158,10 +160,23 @@ def job_json(plan: Plan, job: Job, sentences: list[str]) -> dict[str, Any]:
     }
 
 
+def in_a_line(view: Snapshot, plan: Plan) -> str:
+    """The state of things for who has but one line for it."""
+    if plan.idle_because:
+        return plan.idle_because
+    up, starting = (sum(1 for node in view.nodes.values() if node.pool and node.power is each) for each in _COMING)
+    pending = sum(job.count for job in view.jobs if job.pending)
+    blind = "".join(f"; {site} is not seen" for site in unseen(view))
+    return f"{number(up, 'machine')} up, {starting} starting, {number(pending, 'job')} pending{blind}"
+
+
+_COMING = (Power.ON, Power.STARTING)
+
+
 # --- the state of things ---------------------------------------------------------------------------------------------
 
 
-def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[str, Any]:
+def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any], backend: Backend) -> dict[str, Any]:
     pools = [
         {
             "name": pool.name,
@@ -180,6 +195,7 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
     return {
         "now": view.now,
         "daemon": dict(daemon),
+        "backend": backend,
         "sites": [{"name": site.name, "region": site.region, "unseen": site.unseen} for site in view.sites.values()],
         "pools": pools,
         "jobs": {
@@ -189,6 +205,7 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any]) -> dict[s
             "never": dict(plan.never),
         },
         "paused": view.fact(FactKind.PAUSE),
+        "overrides": [hold for hold in holds(view.facts.values(), {}) if hold.kind in OVERRIDES],
         "price_hour": sum(_price_hour(view.pools[node.pool], node) for node in view.nodes.values() if node.pool),
         "unseen": unseen(view),
         "unreadable": view.unreadable,
@@ -222,10 +239,14 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         out.print(f"daemon   running as process {daemon['pid']}, mode {daemon['mode']}{last}")
     else:
         out.print(f"daemon   not running (mode {daemon['mode']}); start it with: cm-scale run")
+    for trouble in daemon["troubles"]:
+        out.print(f"trouble  {trouble}")
     if paused := told["paused"]:
         who = f" by {paused.by}" if paused.by else ""
         end = f" for another {_span(paused.until - told['now'])}" if paused.until > told["now"] else ""
         out.print(f"paused   {paused.why}{who}{end}; nothing is started and nothing given back")
+    for line in _override_lines(told["overrides"], told["now"]):
+        out.print(line)
     if "slurm" in told["unseen"]:
         return  # the rest would be made of nothing
     never = f", no pool can ever serve {len(jobs['never'])}" if jobs["never"] else ""
@@ -247,6 +268,28 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         out.print(sentence)
     if jobs["never"]:
         out.print(f"Next: cm-scale explain job {next(iter(jobs['never']))}")
+
+
+def _override_lines(overrides: Iterable[Hold], now: float) -> list[str]:
+    """What persons have said, but for a pause, which has its own line."""
+    words = {Kind.KEEP: "kept", Kind.DRAIN_SITE: "drained"}
+    return [
+        f"{words[hold.kind]:<9}{names} for another {_span(hold.until - now)} by {hold.by}: {hold.why}"
+        for hold, names in together(overrides)
+        if hold.kind in words
+    ]
+
+
+def hold_lines(holds: Sequence[tuple[Hold, str, str]], out: Console) -> None:
+    """A table of what stands: each with its names and until when."""
+    columns = [
+        Column("what", [hold.kind.value for hold, _, _ in holds]),
+        Column("name", [names for _, names, _ in holds]),
+        Column("until", [until for _, _, until in holds]),
+        Column("by", [hold.by for hold, _, _ in holds]),
+        Column("why", [hold.why for hold, _, _ in holds]),
+    ]
+    _print_table(columns, out, droppable=())
 
 
 def node_json(view: Snapshot, node: Node) -> dict[str, Any]:
@@ -283,10 +326,15 @@ def node_lines(rows: Sequence[Mapping[str, Any]], now: float, out: Console) -> N
     _print_table(columns, out, droppable=("site", "age", "slurm", "pool", "machine"))
 
 
+_WAYS = {"commands": "Slurm's commands", "pyslurm": "PySlurm"}
+
+
 def check_lines(found: Mapping[str, Any], out: Console) -> None:
     for key in ("config", "cluster", "mode", "slurm"):
         if key in found:
             out.print(f"{key:<9}{found[key]}")
+    if "backend" in found:
+        out.print(f"read by  {_WAYS[found['backend'].name]}: {found['backend'].why}")
     if "policies" in found:
         out.print(f"policies {', '.join(found['policies'])}")
     for pool in found.get("pools", ()):

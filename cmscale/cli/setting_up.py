@@ -17,9 +17,10 @@ from cmscale.adapters.slurm import conf
 from cmscale.cli import render
 from cmscale.cli.shared import EXIT_BAD_INPUT, configured, fail, given_a_path, json_option
 from cmscale.ports import Unavailable
+from cmscale.shell import admins, presence, wiring
 from cmscale.shell import config as configuration
-from cmscale.shell import presence, wiring
 from cmscale.shell.config import Config, ConfigError
+from cmscale.shell.mistakes import at_line
 
 
 @click.command(short_help="Check the configuration, Slurm and the clouds.")
@@ -60,6 +61,7 @@ def _problems(config: Config, found: dict[str, Any]) -> Iterator[str]:
     except ConfigError as error:
         yield from error.problems
     yield from presence.state_dir_problems(config)
+    yield from (at_line(config.path, problem) for problem in admins.problems(config))
     yield from _slurm_problems(config, found)
     for name in config.sites:
         try:
@@ -86,6 +88,7 @@ def _slurm_problems(config: Config, found: dict[str, Any]) -> Iterator[str]:
     try:
         found["slurm"] = ".".join(f"{part:02d}" for part in slurm.version())
         known = {node.name for node in slurm.nodes().items}
+        found["backend"] = slurm.backend()
         pools = [each.pool for each in wiring.declared(config)]
         # Nodes that Slurm does not know because of the include are no problem of their own.
         yield from slurm.problems([pool for pool in pools if not missing or known & set(pool.nodes)])

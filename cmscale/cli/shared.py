@@ -34,10 +34,16 @@ json_option = click.option("--json", "in_json", is_flag=True, help="Print one JS
 
 def duration_option(name: str, into: str, *, default: str | None, help: str) -> Callable[[F], F]:  # noqa: A002 - click's
     """An option that takes a time such as "30m", as the configuration writes it; the command is given seconds."""
-    shown = default is not None
-    return click.option(
-        name, into, default=default, show_default=shown, metavar="DURATION", callback=_seconds, help=help
-    )
+    return _duration(name, into, help, default=default, show_default=default is not None)
+
+
+def required_duration(name: str, into: str, *, help: str) -> Callable[[F], F]:  # noqa: A002 - click's
+    """The same without a default: it has to be given."""
+    return _duration(name, into, help, required=True)
+
+
+def _duration(name: str, into: str, told: str, **more: Any) -> Callable[[F], F]:
+    return click.option(name, into, metavar="DURATION", callback=_seconds, help=told, **more)
 
 
 def _seconds(context: click.Context, option: click.Parameter, value: str | None) -> float | None:

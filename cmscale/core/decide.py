@@ -55,9 +55,11 @@ class Policy(Protocol):
 
 
 def decide(view: Snapshot, policies: Sequence[Policy], limits: Limits) -> Plan:
-    """The plan for this tick. Without a sight of Slurm there is none."""
+    """The plan for this tick. Without a sight of Slurm there is none, nor in doubt of what was seen."""
     if view.unseen:
         return Plan(view.tick, view.now, idle_because=f"Slurm could not be read, so nothing is done: {view.unseen}")
+    if view.doubt:
+        return Plan(view.tick, view.now, idle_because=view.doubt)
     first = _judge(view, _propose(view, policies), limits)
     barred = {refusal.goal.job: refusal for refusal in first.refused if refusal.guard in OF_A_JOB and refusal.goal.job}
     if not barred:
@@ -215,7 +217,8 @@ def _upkeep(view: Snapshot, wished: set[NodeName]) -> Iterator[Action]:
         if node.pool is None or node.name in wished or node.op or view.sites[node.site].unseen:
             continue
         following = step(node, None, view.now)
-        if following.verb is None or (paused and following.verb in DESTRUCTIVE and following.arg != "off"):
+        left_alone = paused or view.keep(node.name)
+        if following.verb is None or (left_alone and following.verb in DESTRUCTIVE and following.arg != "off"):
             continue
         yield Action(
             following.verb, node.name, following.why, _op(view, following.verb.value), node.pool, arg=following.arg
@@ -229,7 +232,7 @@ def _surplus(view: Snapshot) -> Iterator[Action]:
     # An operation names a node once: of three machines of a name one goes now, and the next one in the next tick.
     for name, machine in {machine.node: machine for machine in view.surplus}.items():
         node = view.nodes.get(name)
-        if node is None or node.pool is None or view.sites[node.site].unseen:
+        if node is None or node.pool is None or view.sites[node.site].unseen or view.keep(name):
             continue
         why = f"a second machine of this name; {_serving(node, machine)} serves it"
         yield Action(Verb.DELETE, node.name, why, _op(view, "surplus"), node.pool, arg=machine.id)

@@ -142,7 +142,10 @@ class Bench:
             failing={
                 node.pool: node
                 for goal in goals
-                if goal.want in {Want.OFF, Want.GONE} and (node := view.nodes[goal.node]).unfit and node.pool
+                if goal.want in {Want.OFF, Want.GONE}
+                and (node := view.nodes[goal.node]).unfit
+                and node.pool
+                and not view.keep(node.name)
             },
             accounts=accounts,
             launched=launched,
@@ -225,6 +228,13 @@ def left_to_maintenance(proposal: Proposal, _: Bench, __: Tally) -> str:
 
 
 # --- starts ----------------------------------------------------------------------------------------------------------
+
+
+@asked_if(lambda bench: any(kind is FactKind.DRAIN_SITE for kind, _ in bench.view.facts))
+def site_not_drained(proposal: Proposal, bench: Bench, _: Tally) -> str:
+    """Nothing is started at a site that a person drains."""
+    fact = bench.view.drained(proposal.node.site)
+    return f"{fact.subject} is drained: {fact.why}" if fact else ""
 
 
 def not_resting(proposal: Proposal, _: Bench, __: Tally) -> str:
@@ -431,6 +441,16 @@ def pool_maximum(proposal: Proposal, bench: Bench, tally: Tally) -> str:
 # --- what takes something away ---------------------------------------------------------------------------------------
 
 
+@asked_if(lambda bench: any(kind is FactKind.KEEP for kind, _ in bench.view.facts))
+def not_kept_by_hand(proposal: Proposal, bench: Bench, _: Tally) -> str:
+    """A node that a person keeps is left as it is; what a cloud takes is let go in order."""
+    node, fact = proposal.node, bench.view.keep(proposal.node.name)
+    reclaimed = node.notice is not None and proposal.goal.by is not None
+    if fact is None or reclaimed or proposal.step.arg == "off":
+        return ""
+    return f"{node.name} is kept: {fact.why}"
+
+
 def minimum_up_time(proposal: Proposal, bench: Bench, _: Tally) -> str:
     """A machine is not given back right after it was paid for, but if it never serves, or must be free by a time."""
     node = proposal.node
@@ -462,6 +482,7 @@ def nothing_destructive_after_a_failed_policy(_: Proposal, bench: Bench, __: Tal
 
 _ANY: tuple[Guard, ...] = (site_seen, no_operation_under_way, not_paused, left_to_maintenance)
 _STARTS: tuple[Guard, ...] = (
+    site_not_drained,
     not_resting,
     not_quarantined,
     static_machines,
@@ -479,7 +500,12 @@ _STARTS: tuple[Guard, ...] = (
     creations_per_job,
     pool_maximum,
 )
-_DESTRUCTIVE: tuple[Guard, ...] = (minimum_up_time, helpers_last, nothing_destructive_after_a_failed_policy)
+_DESTRUCTIVE: tuple[Guard, ...] = (
+    not_kept_by_hand,
+    minimum_up_time,
+    helpers_last,
+    nothing_destructive_after_a_failed_policy,
+)
 
 GUARDS: tuple[Guard, ...] = (*_ANY, *_STARTS, *_DESTRUCTIVE)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cmscale.fit import is_startable
-from cmscale.model import Ask, FactKind, Job, Node, Pool, Power, Refusal, Result, Snapshot
+from cmscale.model import Ask, Fact, FactKind, Job, Node, Pool, Power, Refusal, Result, Snapshot
 
 CHANGES: Mapping[str, str] = {
     "site_seen": "the site answers again: cm-scale check",
     "no_operation_under_way": "the call under way ends",
     "not_paused": "the pause ends, or is ended: cm-scale resume",
     "left_to_maintenance": "the maintenance ends: scontrol show reservation",
+    "site_not_drained": "the drain ends, or is ended: cm-scale clear SITE",
     "not_resting": "the hours of its pool begin",
     "not_quarantined": "its rest ends; cm-scale explain node NAME --console shows what its machine wrote",
     "static_machines": "a machine with cm-scale's tags appears at the site",
@@ -28,6 +29,7 @@ CHANGES: Mapping[str, str] = {
     "creations_per_hour": "an hour passes, or limits.creations_per_hour is raised",
     "creations_per_job": "limits.creations_per_job is raised, or the job is submitted anew; see cm-scale events",
     "pool_maximum": "a job there ends, or a machine is given back, or the pool's nodes and max allow more",
+    "not_kept_by_hand": "the keep ends, or is ended: cm-scale clear NAME",
     "minimum_up_time": "limits.min_up has passed",
     "helpers_last": "the last machine that it helps is gone",
     "nothing_destructive_after_a_failed_policy": "the policy is mended: cm-scale policies check",
@@ -68,13 +70,25 @@ def of_refusal(view: Snapshot, refusal: Refusal) -> str:
         if pause.until <= view.now:  # it is the configuration's, which `cm-scale resume` does not end
             return "cluster.mode is changed in the configuration, and the daemon started again"
         return f"cm-scale resume, or the pause ends in {span(pause.until - view.now)}"
-    return CHANGES[refusal.guard].replace("NAME", refusal.goal.node)
+    node = view.nodes[refusal.goal.node]
+    if refusal.guard == "site_not_drained" and (drained := view.drained(node.site)):
+        return _cleared("drain", drained, view.now)
+    if refusal.guard == "not_kept_by_hand" and (keep := view.keep(node.name)):
+        return _cleared("keep", keep, view.now)
+    return CHANGES[refusal.guard].replace("NAME", node.name)
+
+
+def _cleared(what: str, fact: Fact, now: float) -> str:
+    """What ends an override."""
+    return f"cm-scale clear {fact.subject}, or the {what} ends in {span(fact.until - now)}"
 
 
 def of_pool(view: Snapshot, pool: Pool, ask: Ask) -> Iterator[str]:
     """What must happen before machines of the pool can be started for a job that asks this."""
     if view.sites[pool.site].unseen:
         yield CHANGES["site_seen"]
+    elif drained := view.drained(pool.site):
+        yield _cleared("drain", drained, view.now)
     elif closed := view.shut(pool):
         yield f"{pool.name} is tried again in {span(max(closed.until - view.now, 0))}"
         if closed.result in MENDED:

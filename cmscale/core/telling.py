@@ -342,7 +342,7 @@ def _ahead(view: Snapshot, node: Node, goal: Goal | None) -> Iterator[str]:
 
 
 def _circumstances(view: Snapshot, node: Node, goal: Goal | None) -> list[str]:
-    fact = view.fact(FactKind.QUARANTINE, node.name)
+    fact, keep, drained = view.fact(FactKind.QUARANTINE, node.name), view.keep(node.name), view.drained(node.site)
     notice, machine = node.notice, node.machine
     jobs = [job.id for job in view.jobs if node.name in job.nodes and not job.pending]
     sentences = (
@@ -350,6 +350,9 @@ def _circumstances(view: Snapshot, node: Node, goal: Goal | None) -> list[str]:
         notice and f"The cloud takes its machine back in {span(max(notice.deadline - view.now, 0))}: {notice.why}.",
         fact
         and f"Its name rests for another {span(fact.until - view.now)}, so nothing is started under it: {fact.why}.",
+        keep and f"It is kept for another {span(keep.until - view.now)} by {keep.by}: {keep.why}.",
+        drained
+        and f"{node.site} is drained for another {span(drained.until - view.now)} by {drained.by}: {drained.why}.",
         node.resting and f"It may not serve Slurm now: {node.resting}.",
         node.reserved and f"It is in the reservation {node.reserved}.",
         node.until is not None and not notice and f"Jobs there must end within {span(max(node.until - view.now, 0))}.",

@@ -117,6 +117,8 @@ def _why_spent(view: Snapshot, pool: Pool, nodes: Sequence[Node]) -> str:
     site = view.sites[pool.site]
     if not site.reachable:
         return f"{site.name} could not be read ({site.unseen})"
+    if drained := view.drained(pool.site):
+        return f"{site.name} is drained ({drained.why})"
     if closed := view.shut(pool):
         return f"closed ({closed.result.value}: {closed.why})"
     more = _startable(view, pool, nodes)

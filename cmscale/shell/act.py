@@ -2,17 +2,19 @@
 
 Each call to a provider is an operation: recorded before it is made, finished with its outcomes. An operation that was
 begun and not finished is taken up by the next tick (`resume_operations`): a start is made again under the same id, for
-which providers give the same machines; a stop or deletion is decided anew, for the node may be busy by now. Calls to
-Slurm may be repeated at will and are not recorded.
+which providers give the same machines; a stop or deletion is decided anew, for the node may be busy by now. A call that
+takes long goes on beside the ticks and is left alone until it has ended. Calls to Slurm may be repeated at will and are
+not recorded.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 from cmscale.core import aftermath, consequences
 from cmscale.core.explain import comment
@@ -41,7 +43,10 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Provider, Unavailable
-from cmscale.shell.observe import Memory, World
+from cmscale.shell import logs
+from cmscale.shell.beside import CALLS_AT_ONCE, Beside
+from cmscale.shell.beside import Call as Deed
+from cmscale.shell.observe import SETTLING_S, Memory, World
 from cmscale.shell.scripts import Call, Kind, run_script
 
 log = logging.getLogger(__name__)
@@ -49,7 +54,13 @@ log = logging.getLogger(__name__)
 REPEATED_FOR_S = 600.0
 """How long an unfinished operation is made again; later its machines are looked up by tag. Tokens outlive this."""
 
-CALLS_AT_ONCE = 16
+FOUND_BY_S = REPEATED_FOR_S + SETTLING_S
+"""By when the machines of the last call that may have taken effect are found by their tag, if it has made any."""
+
+TELLING_S = 30.0
+"""How long Slurm is told what is decided in one tick; a call that is under way then has a limit of its own."""
+
+_NOT_TOLD = Outcome(Result.TRANSIENT, "the cloud did not say what became of it")
 
 _POWERED = {MachineState.STARTING, MachineState.RUNNING}
 
@@ -95,10 +106,38 @@ def act(view: Snapshot, plan: Plan, world: World, memory: Memory, limits: Limits
     _learn_from_boots(view, plan, world)
     _learn_from_notices(view, world, memory)
     for operation in calls:
+        _age_s(operation, world, memory)
         if operation.hard:
             memory.stopping |= dict.fromkeys(operation.machines, view.now)
-    _keep_evidence(view, calls, world)
-    _at_once([partial(_tell_slurm, view, plan, world), *(partial(_perform, operation, world) for operation in calls)])
+    deeds = [_begin(operation, world, partial(_carry_out, operation, view, world)) for operation in calls]
+    try:
+        _tell_slurm(view, plan, world)
+    finally:
+        _hear(deeds, world.beside)
+
+
+def _begin(operation: Operation, world: World, deed: Callable[[], None]) -> Deed[None]:
+    return world.beside.do(world.pools[operation.pool].site, operation.id, partial(_logged, operation, deed))
+
+
+def _logged(operation: Operation, deed: Callable[[], None]) -> None:
+    with logs.about(operation=operation.id):
+        deed()
+
+
+def _hear(deeds: Sequence[Deed[None]], beside: Beside) -> None:
+    """Wait for the deeds as long as a tick may; raises what the first that failed raised. The others go on."""
+    beside.wait(deeds)
+    ended = [deed for deed in deeds if deed.ended]
+    for deed in ended:
+        beside.taken(deed)
+    for deed in ended:
+        deed.answer(beside.answer_s)
+
+
+def _age_s(operation: Operation, world: World, memory: Memory) -> float:
+    """How long ago an operation was begun, by the clock that only counts."""
+    return memory.ages.of(operation.id, operation.began, world.clock.now(), world.clock.steady(), None)
 
 
 def _learn_from_boots(view: Snapshot, plan: Plan, world: World) -> None:
@@ -137,23 +176,20 @@ def _learn_from_notices(view: Snapshot, world: World, memory: Memory) -> None:
         world.journal.tell(events)
 
 
-def _keep_evidence(view: Snapshot, calls: Iterable[Operation], world: World) -> None:
-    """What failed machines wrote to their consoles, before they are given back and it is gone."""
-    failed = [
-        (world.providers[world.pools[operation.pool].site], view.nodes[name], machine)
-        for operation in calls
-        if operation.verb is not Verb.START and not operation.hard
-        for name, machine in zip(operation.nodes, operation.machines, strict=True)
-        if view.nodes[name].sick
-    ]
-    _at_once([partial(_keep, view.now, provider, node, machine, world) for provider, node, machine in failed])
+def _carry_out(operation: Operation, view: Snapshot, world: World) -> None:
+    """Make a call for the first time; what failed machines wrote to their consoles is kept before it is gone."""
+    if operation.verb is not Verb.START and not operation.hard:
+        provider = world.providers[world.pools[operation.pool].site]
+        machines = zip(operation.nodes, operation.machines, strict=True)
+        failed = [(view.nodes[name], machine) for name, machine in machines if view.nodes[name].sick]
+        _at_once([partial(_keep, view.now, provider, node, machine, world) for node, machine in failed])
+    _perform(operation, world, 0.0)
 
 
 def _keep(now: float, provider: Provider, node: Node, machine: MachineId, world: World) -> None:
     try:
         text = provider.evidence(machine)
-    except Unavailable as error:
-        # Billing stops all the same: what a machine said is worth less than what it costs.
+    except Exception as error:  # noqa: BLE001 - what a machine said is worth less than what it costs
         text = f"its console could not be read: {error}"
     world.journal.keep_evidence(node.name, machine, now, node.sick, text)
 
@@ -161,11 +197,17 @@ def _keep(now: float, provider: Provider, node: Node, machine: MachineId, world:
 def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] = ()) -> None:
     """Finish what an earlier tick, perhaps of an earlier process, began; a start is made again as the same operation.
 
-    An operation that stays open is left alone for as long as it has been open: after 1, 2, 4 ... up to 60 s.
+    An operation that stays open is left alone for as long as it has been open: after 1, 2, 4 ... up to 60 s; and for as
+    long as its call is under way.
     """
-    now = world.clock.now()
-    again: list[Operation] = []
+    _hear(world.beside.deeds_ended(), world.beside)
+    # Before the journal is read: what ends from here on may be finished there although it seems to be open.
+    running = world.beside.doing()
+    now, steady = world.clock.now(), world.clock.steady()
+    again: list[tuple[Operation, float]] = []
     for operation in world.journal.under_way():
+        if operation.id in running:
+            continue
         pool = world.pools.get(operation.pool)
         if pool is None:
             gone = Outcome(Result.GONE, f"pool {operation.pool} is no longer configured")
@@ -173,11 +215,13 @@ def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] =
         elif operation.verb is not Verb.START:
             unknown = Outcome(Result.TRANSIENT, "not known whether it was done; decided anew")
             world.journal.finish(operation.id, dict.fromkeys(operation.nodes, unknown), now)
-        elif operation.pool not in unseen and now >= memory.again.get(operation.id, 0):
+        elif operation.pool not in unseen and steady >= memory.again.get(operation.id, steady):
             log.info("operation %s (%s) was not finished; taking it up", operation.id, operation.verb.value)
-            memory.again[operation.id] = now + min(max(now - operation.began, 1.0), 60.0)
-            again.append(operation)
-    _at_once([partial(_perform, operation, world) for operation in again])
+            age_s = _age_s(operation, world, memory)
+            memory.again[operation.id] = steady + min(max(age_s, 1.0), 60.0)
+            again.append((operation, age_s))
+    deeds = [_begin(operation, world, partial(_perform, operation, world, age_s)) for operation, age_s in again]
+    _hear(deeds, world.beside)
     open_still = {operation.id for operation in world.journal.under_way()}
     memory.again = {name: at for name, at in memory.again.items() if name in open_still}
 
@@ -190,15 +234,15 @@ def _at_once(calls: Sequence[Callable[[], None]]) -> None:
         each.result()
 
 
-def _perform(operation: Operation, world: World) -> None:
-    """Make one call and write down what came of it."""
+def _perform(operation: Operation, world: World, age_s: float) -> None:
+    """Make the call of an operation that is so old, and write down what came of it."""
     provider = world.providers[world.pools[operation.pool].site]
     now = world.clock.now()
     complaints = _run_scripts(operation, world)
     if complaints and operation.verb is Verb.START:
         outcomes = _not_started(operation, complaints)
     else:
-        outcomes = _call(operation, provider, too_old=now - operation.began > REPEATED_FOR_S)
+        outcomes = _surely(operation, provider, world.beside, age_s)
     for node, outcome in outcomes.items():
         level = logging.INFO if outcome.ok else logging.WARNING
         log.log(level, "%s %s: %s %s", operation.verb.value, node, outcome.result.value, outcome.detail)
@@ -211,15 +255,28 @@ def _perform(operation: Operation, world: World) -> None:
         world.journal.finish(operation.id, outcomes, world.clock.now())
 
 
-def _call(operation: Operation, provider: Provider, *, too_old: bool) -> Mapping[NodeName, Outcome]:
+def _call(operation: Operation, provider: Provider, age_s: float) -> Mapping[NodeName, Outcome]:
     try:
         if operation.verb is Verb.START:
-            return _made_by(operation, provider) if too_old else provider.start(operation)
+            return _made_by(operation, provider, age_s) if age_s > REPEATED_FOR_S else provider.start(operation)
         remove = provider.delete if operation.verb is Verb.DELETE else provider.stop
         by_machine = remove(operation.machines, hard=operation.hard)
-        return {node: by_machine[machine] for node, machine in zip(operation.nodes, operation.machines, strict=True)}
+        pairs = zip(operation.nodes, operation.machines, strict=True)
+        return {node: by_machine.get(machine, _NOT_TOLD) for node, machine in pairs}
     except Unavailable as error:
         return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, str(error)))
+
+
+def _surely(operation: Operation, provider: Provider, beside: Beside, age_s: float) -> Mapping[NodeName, Outcome]:
+    """What came of the call, whatever it raised: it may have taken effect, so that is an answer that was lost."""
+    what = f"{operation.verb.value} {','.join(operation.nodes)}"
+    try:
+        outcomes = _call(operation, provider, age_s)
+    except Exception as error:  # noqa: BLE001 - others' calls go on
+        beside.surprised(what, error)
+        return dict.fromkeys(operation.nodes, Outcome(Result.TRANSIENT, f"it raised {type(error).__name__}: {error}"))
+    beside.surprised(what, None)
+    return outcomes
 
 
 def _run_scripts(operation: Operation, world: World) -> Mapping[NodeName, str]:
@@ -248,15 +305,16 @@ def _not_started(operation: Operation, complaints: Mapping[NodeName, str]) -> Ma
     return {node: Outcome(Result.PROLOG, complaints.get(node, first)) for node in operation.nodes}
 
 
-def _made_by(operation: Operation, provider: Provider) -> Mapping[NodeName, Outcome]:
+def _made_by(operation: Operation, provider: Provider, age_s: float) -> Mapping[NodeName, Outcome]:
     """What an operation of long ago came to, found by its tag or, where machines were to be powered on, by their id."""
     made = {
         machine.node: machine.id
         for machine in provider.list()
         if machine.op == operation.id or (machine.id in operation.machines and machine.state in _POWERED)
     }
+    missing = Outcome(Result.GONE if age_s > FOUND_BY_S else Result.TRANSIENT, "not found")
     return {
-        node: Outcome(Result.OK, "found by its tag", made[node]) if node in made else Outcome(Result.GONE, "not found")
+        node: Outcome(Result.OK, "found by its tag", made[node]) if node in made else missing
         for node in operation.nodes
     }
 
@@ -265,26 +323,48 @@ def _made_by(operation: Operation, provider: Provider) -> Mapping[NodeName, Outc
 
 
 def _tell_slurm(view: Snapshot, plan: Plan, world: World) -> None:
+    """Tell Slurm, one thing after the other, as long as a tick may take for it."""
+    until = world.clock.steady() + TELLING_S
     try:
-        for (off, reason), nodes in _drains(plan).items():
-            _warn("drain", world.scheduler.drain(nodes, reason, off=off))
-        # Before its nodes are handed over, so that Slurm can't give a gang others beside them.
-        if pins := {action.job: action.arg for action in plan.actions if action.verb is Verb.PIN and action.job}:
-            pinned = world.scheduler.pin(pins)
-            _warn("pin", pinned)
-            for job in consequences.unpinned(view, plan):
-                if pinned[job].result in {Result.OK, Result.GONE}:
-                    world.journal.drop_fact(FactKind.PIN, job)
-        if addresses := {action.node: action.arg for action in plan.actions if action.verb is Verb.RESUME}:
-            _warn("resume", world.scheduler.resume(addresses))
-        if requeued := _jobs(plan, Verb.REQUEUE):
-            _warn("requeue", world.scheduler.requeue(requeued))
-        if released := _jobs(plan, Verb.RELEASE):
-            _warn("release", world.scheduler.release(released))
-        if comments := comments_to_change(view, plan):
-            _warn("comment", world.scheduler.say(comments))
+        for what, tell in _to_tell(view, plan, world):
+            if world.clock.steady() > until:
+                log.warning(
+                    "Slurm takes more than %g s to be told what is decided; the rest is decided anew", TELLING_S
+                )
+                return
+            _warn(what, tell())
     except Unavailable as error:
         log.warning("%s", error)
+    except Exception:  # one surprise must not keep the machines of others waiting
+        log.exception("telling Slurm broke off; what is still to be told is decided anew")
+
+
+def _to_tell(view: Snapshot, plan: Plan, world: World) -> Iterator[tuple[str, Callable[[], Mapping[Any, Outcome]]]]:
+    slurm = world.scheduler
+    for (off, reason), nodes in _drains(plan).items():
+        yield "drain", partial(slurm.drain, nodes, reason, off=off)
+    # Before its nodes are handed over, so that Slurm can't give a gang others beside them.
+    if pins := {action.job: action.arg for action in plan.actions if action.verb is Verb.PIN and action.job}:
+        yield "pin", partial(_pin, pins, view, plan, world)
+    if addresses := {action.node: action.arg for action in plan.actions if action.verb is Verb.RESUME}:
+        yield "resume", partial(slurm.resume, addresses)
+    if requeued := _jobs(plan, Verb.REQUEUE):
+        yield "requeue", partial(slurm.requeue, requeued)
+    if released := _jobs(plan, Verb.RELEASE):
+        yield "release", partial(slurm.release, released)
+    alike: dict[str, dict[JobId, str]] = defaultdict(dict)
+    for job, text in comments_to_change(view, plan).items():
+        alike[text][job] = text
+    for comments in alike.values():
+        yield "comment", partial(slurm.say, comments)
+
+
+def _pin(pins: Mapping[JobId, str], view: Snapshot, plan: Plan, world: World) -> Mapping[JobId, Outcome]:
+    pinned = world.scheduler.pin(pins)
+    for job in consequences.unpinned(view, plan):
+        if pinned[job].result in {Result.OK, Result.GONE}:
+            world.journal.drop_fact(FactKind.PIN, job)
+    return pinned
 
 
 def _drains(plan: Plan) -> dict[tuple[bool, str], list[NodeName]]:
@@ -308,7 +388,7 @@ def comments_to_change(view: Snapshot, plan: Plan) -> dict[JobId, str]:
     return dict(changes[:COMMENTS_A_TICK])
 
 
-def _warn(what: str, outcomes: Mapping[NodeName, Outcome] | Mapping[JobId, Outcome]) -> None:
+def _warn(what: str, outcomes: Mapping[Any, Outcome]) -> None:
     for name, outcome in outcomes.items():
         if not outcome.ok and outcome.result is not Result.GONE:
             log.warning("%s %s: %s %s", what, name, outcome.result.value, outcome.detail)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from pydantic import ValidationError
 from cmscale.model import Bucket, Limits, Pool, PoolName, Queue, Shape, Site, SiteName
 from cmscale.ports import Misconfigured
 from cmscale.shell import mistakes
+from cmscale.shell.logs import LogFormat
 from cmscale.shell.relations import Relations, relations
 from cmscale.shell.schema import (
     AwsSettings,
+    ClusterTable,
     FileTable,
     Known,
     Mode,
@@ -74,13 +77,19 @@ class Config:
     policy_dir: Path | None
     policy_tables: Mapping[str, Mapping[str, Any]]
     """As written; each policy checks its own."""
+    admins: str
+    """The group whose members may overrule the daemon; empty: none."""
     slurm: SlurmSettings
     limits: Limits
     tick_s: float
+    answer_s: float
+    log_format: LogFormat
     sites: Mapping[SiteName, SiteSettings]
     pools: Mapping[PoolName, PoolSettings]
     queues: Mapping[str, Queue]
     """By partition; those of which the file says nothing have none."""
+    text: str
+    """The file, as it was read."""
 
 
 def default_path() -> Path:
@@ -88,9 +97,9 @@ def default_path() -> Path:
     return Path(os.environ.get("CMSCALE_CONFIG") or DEFAULT_PATH)
 
 
-def load(path: Path) -> Config:
-    """The configuration in the file; raises ConfigError with every problem in it."""
-    text = _read(path)
+def load(path: Path, text: str | None = None) -> Config:
+    """The configuration in the file, or in this text in its place; raises ConfigError with every problem in it."""
+    text = _read(path) if text is None else text
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -111,7 +120,16 @@ def load(path: Path) -> Config:
         found = mistakes.without_echoes(problems)
         told = sorted((mistakes.line_of(place, lines), place, sentence) for place, sentence in found)
         raise ConfigError(f"{path}:{line}: {'.'.join(place)}: {sentence}" for line, place, sentence in told)
-    return _config(path, file, related)
+    return _config(path, text, file, related)
+
+
+def state_dir_despite(path: Path) -> Path:
+    """Where the file says that the journal is, however wrong the rest of it may be."""
+    try:
+        found = re.search(r"""^\s*state_dir\s*=\s*["'](.+?)["']""", path.read_text(encoding="utf-8"), re.MULTILINE)
+    except (OSError, UnicodeDecodeError):
+        found = None
+    return path.absolute().parent / (found[1] if found else ClusterTable.model_fields["state_dir"].default)
 
 
 def _read(path: Path) -> str:
@@ -127,7 +145,7 @@ def _read(path: Path) -> str:
         raise ConfigError([f"{path}: the file cannot be read: {error.strerror}"]) from None
 
 
-def _config(path: Path, file: FileTable, related: Relations) -> Config:
+def _config(path: Path, text: str, file: FileTable, related: Relations) -> Config:
     cluster, limits = file.cluster, file.limits
     return Config(
         path=path,
@@ -137,6 +155,7 @@ def _config(path: Path, file: FileTable, related: Relations) -> Config:
         policies=cluster.policies,
         policy_dir=cluster.policy_dir,
         policy_tables=MappingProxyType(file.policy),
+        admins=cluster.admins,
         slurm=file.slurm,
         limits=Limits(
             starts_per_minute=limits.starts_per_minute,
@@ -148,9 +167,12 @@ def _config(path: Path, file: FileTable, related: Relations) -> Config:
             quarantine_s=limits.quarantine,
         ),
         tick_s=limits.tick,
+        answer_s=limits.answer,
+        log_format=file.log.format,
         sites=MappingProxyType({SiteName(name): _site(name, table) for name, table in file.sites.items()}),
         pools=MappingProxyType({PoolName(name): _pool(name, table) for name, table in file.pools.items()}),
         queues=MappingProxyType(dict(_queues(file.partitions, related))),
+        text=text,
     )
 
 

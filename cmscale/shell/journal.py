@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.exc import DatabaseError
 
@@ -21,6 +21,7 @@ from cmscale.model import (
     FactKind,
     MachineId,
     NodeName,
+    Override,
     PoolName,
     Result,
 )
@@ -80,12 +81,18 @@ class SqlJournal(Operations, Decisions):
             rows = db.execute(select(CLOSURES))
             return {PoolName(row.pool): Closure(row.until, Result(row.result), row.why, row.strikes) for row in rows}
 
+    def shift(self, by_s: float, now: float) -> None:
+        """The clock jumped to now: what has lasted so long, or shall last so long, goes on as if it had not."""
+        before = now - by_s
+        with self._engine.begin() as db:
+            db.execute(update(IDLE).values(since=IDLE.c.since + by_s))
+            db.execute(update(CLOSURES).where(CLOSURES.c.until > 0).values(until=CLOSURES.c.until + by_s))
+            lasting = update(FACTS).where(FACTS.c.until > before)
+            db.execute(lasting.values(at=FACTS.c.at + by_s, until=FACTS.c.until + by_s))
+
     def put_fact(self, fact: Fact) -> None:
         with self._engine.begin() as db:
-            db.execute(delete(FACTS).where(FACTS.c.until <= fact.at))
-            db.execute(delete(FACTS).where(FACTS.c.kind == fact.kind.value, FACTS.c.subject == fact.subject))
-            values = {"at": fact.at, "until": fact.until, "why": fact.why, "by": fact.by}
-            db.execute(insert(FACTS).values(kind=fact.kind.value, subject=fact.subject, **values))
+            _put_fact(db, fact)
 
     def drop_fact(self, kind: FactKind, subject: str) -> None:
         with self._engine.begin() as db:
@@ -97,6 +104,18 @@ class SqlJournal(Operations, Decisions):
             return tuple(
                 Fact(FactKind(row.kind), row.subject, row.at, row.until, row.why, row.by) for row in db.execute(query)
             )
+
+    def override(self, override: Override) -> None:
+        with self._engine.begin() as db:
+            for fact in override.drop:
+                # Just this one: it may have been replaced since it was read.
+                same = (FACTS.c.kind == fact.kind.value, FACTS.c.subject == fact.subject, FACTS.c.at == fact.at)
+                db.execute(delete(FACTS).where(*same))
+            for pool in override.opened:
+                db.execute(delete(CLOSURES).where(CLOSURES.c.pool == pool))
+            for fact in override.put:
+                _put_fact(db, fact)
+            _put_event(db, override.event)
 
     # --- what was seen
 
@@ -136,8 +155,7 @@ class SqlJournal(Operations, Decisions):
                     EVENTS.c.text == event.text,
                 )
                 if not db.execute(select(EVENTS.c.id).where(EVENTS.c.at > event.at - SAME_AGAIN_S, *same)).first():
-                    values = {"kind": event.kind.value, "subject": event.subject, "text": event.text}
-                    db.execute(insert(EVENTS).values(at=event.at, **values))
+                    _put_event(db, event)
 
     def events(self, since: float) -> tuple[Event, ...]:
         query = select(EVENTS).where(EVENTS.c.at >= since).order_by(EVENTS.c.at, EVENTS.c.id)
@@ -164,3 +182,15 @@ class SqlJournal(Operations, Decisions):
         super()._prune(db, now)
         db.execute(delete(EVENTS).where(EVENTS.c.at < now - KEPT_S))
         db.execute(delete(EVIDENCE).where(EVIDENCE.c.at < now - KEPT_S))
+
+
+def _put_fact(db: Connection, fact: Fact) -> None:
+    db.execute(delete(FACTS).where(FACTS.c.until <= fact.at))
+    db.execute(delete(FACTS).where(FACTS.c.kind == fact.kind.value, FACTS.c.subject == fact.subject))
+    values = {"at": fact.at, "until": fact.until, "why": fact.why, "by": fact.by}
+    db.execute(insert(FACTS).values(kind=fact.kind.value, subject=fact.subject, **values))
+
+
+def _put_event(db: Connection, event: Event) -> None:
+    values = {"kind": event.kind.value, "subject": event.subject, "text": event.text}
+    db.execute(insert(EVENTS).values(at=event.at, **values))

@@ -10,21 +10,33 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from cmscale.core import consequences
 from cmscale.core.decide import Policy, decide
 from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
+from cmscale.ports import Clock
+from cmscale.shell import logs
 from cmscale.shell.act import act, resume_operations
+from cmscale.shell.isolation import LeftOut, decided
 from cmscale.shell.observe import Memory, World, idle_changes, observe
+from cmscale.shell.timekeeping import move_along
 
 REST_PER_LOOK = 10.0
 """A look may cost Slurm and the clouds a tenth of our time at most: a small cluster is looked at every second, and
 one where a look takes 2 s is looked at every 20 s."""
 
 REST_PER_VAIN_LOOK = 1.0
-"""Whoever does not answer bears no load, and may be back the next moment with nodes to be parked at once."""
+"""Whoever does not answer bears no load, and may be back the next moment with nodes to be parked at once. The first
+look that is answered again spent its time waiting for that, so it tells nothing of the load either."""
 
 BROKEN_REST_S = 10.0
+
+BETWEEN_S = 20.0
+"""A rest is interrupted as often, to look whether there is something else to do, and to say that we live."""
+
+END_S = 4.0
+"""How long calls under way may take to end when we do; what does not end is in the journal, and taken up again."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +53,16 @@ class Daemon:
     tick_s: float = 1.0
     may_act: bool = False
     memory: Memory = field(default_factory=Memory)
+    left_out: LeftOut = field(default_factory=LeftOut)
     ticks: int = 0
+    broken: str = ""
+    """Why the last tick broke off; empty if it did not."""
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong with ourselves, a sentence each; what is wrong with the world is in the snapshot."""
+        jump = self.memory.time.recent(self.world.clock)
+        return tuple(filter(None, (self.broken, str(jump or ""), *self.world.beside.troubles())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +76,20 @@ class Look:
 
 def tick(daemon: Daemon) -> Look:
     """One tick, whole. Raises nothing for a world that does not answer."""
-    world = daemon.world
     daemon.ticks += 1
-    began = world.clock.now()
-    view = observe(world, f"{daemon.name}-{daemon.ticks}", daemon.memory)
-    observe_s = world.clock.now() - began
-    plan = decide(view, daemon.policies, daemon.limits)
+    name = f"{daemon.name}-{daemon.ticks}"
+    with logs.about(tick=name):
+        return _tick(daemon, name)
+
+
+def _tick(daemon: Daemon, name: str) -> Look:
+    world = daemon.world
+    began = world.clock.steady()
+    view = observe(world, name, daemon.memory, _doubt(daemon))
+    observe_s = world.clock.steady() - began
+    view, plan = decided(
+        view, partial(decide, policies=daemon.policies, limits=daemon.limits), daemon.left_out, world.clock.steady()
+    )
     if changes := idle_changes(view, world.journal.idle()):
         world.journal.put_idle(changes)
     world.journal.record(view, plan)
@@ -72,6 +101,18 @@ def tick(daemon: Daemon) -> Look:
         act(view, plan, world, daemon.memory, daemon.limits)
         daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
     return Look(view, plan, observe_s)
+
+
+def _doubt(daemon: Daemon) -> str:
+    """Why this tick had better do nothing: the clock jumped since the last one. What is known by its date follows."""
+    world, memory = daemon.world, daemon.memory
+    jump = memory.time.look(world.clock, world.journal)
+    if jump is None:
+        return ""
+    move_along(world.journal, jump, world.clock.now())
+    memory.stopping = {machine: at + jump.by_s for machine, at in memory.stopping.items()}
+    memory.time.settled(jump)
+    return str(jump)
 
 
 def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
@@ -90,21 +131,40 @@ def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
     memory.closed = view.closed
 
 
-def run(daemon: Daemon, told: Callable[[Look], None]) -> None:
-    """Tick after tick until the clock says that we are asked to end. A tick that breaks is told; the next one comes."""
+def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None] = lambda: None) -> None:
+    """Tick after tick until the clock says that we are asked to end. A tick that breaks is told; the next one comes.
+
+    What there is to do between two ticks is done after each, and again and again during a long rest.
+    """
+    vain_before = False
     while True:
         rest_s = daemon.tick_s
         try:
             look = tick(daemon)
             told(look)
-            rest_s = max(rest_s, _rest_per_look(look) * look.observe_s)
-        except Exception:  # one surprise must not end reconciliation for good; what was begun is in the journal
+            vain = _is_vain(look)
+            rest_s = max(rest_s, look.observe_s * (REST_PER_VAIN_LOOK if vain or vain_before else REST_PER_LOOK))
+            vain_before = vain
+        except Exception as error:  # one surprise must not end reconciliation for good; the journal has what was begun
             log.exception("this tick broke off; the next one starts from a fresh look")
+            daemon.broken = f"the last tick broke off: {type(error).__name__}: {error}"
             rest_s = max(rest_s, BROKEN_REST_S)
-        if daemon.world.clock.wait(rest_s):
-            return
+        else:
+            daemon.broken = ""
+        if _rest(daemon.world.clock, rest_s, between):
+            break
+    daemon.world.beside.wait_for_all(END_S)
 
 
-def _rest_per_look(look: Look) -> float:
-    vain = look.view.unseen or any(site.unseen for site in look.view.sites.values())
-    return REST_PER_VAIN_LOOK if vain else REST_PER_LOOK
+def _rest(clock: Clock, seconds: float, between: Callable[[], None]) -> bool:
+    """Wait; True if we are asked to end."""
+    until = clock.steady() + seconds
+    while (left := until - clock.steady()) > 0:
+        between()
+        if clock.wait(min(left, BETWEEN_S)):
+            return True
+    return False
+
+
+def _is_vain(look: Look) -> bool:
+    return bool(look.view.unseen or any(site.unseen for site in look.view.sites.values()))

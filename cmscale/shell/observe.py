@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 from cmscale.core.standing import ORDINARY, Standing, standings
@@ -46,7 +47,9 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Clock, Journal, Provider, Reading, Scheduler, Unavailable
+from cmscale.shell.beside import Beside
 from cmscale.shell.scripts import Scripts
+from cmscale.shell.timekeeping import JUMP_S, Ages, Timekeeping, dated
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +82,7 @@ class World:
     cluster: str = ""
     paused: str = ""
     """Why the configuration pauses us; empty if it does not."""
+    beside: Beside = field(default_factory=Beside)
 
 
 @dataclass(slots=True)
@@ -100,9 +104,14 @@ class Memory:
     """Machines whose taking back has been told."""
     closed: Mapping[PoolName, Closure] = field(default_factory=dict)
     """What stood against pools at the last look, to tell of changes."""
+    time: Timekeeping = field(default_factory=Timekeeping)
+    ages: Ages = field(default_factory=Ages)
+    """Of machines and of operations that are open."""
+    looked: dict[SiteName, float] = field(default_factory=dict)
+    """When the last look at each site that was answered began, by the steady clock."""
 
 
-def observe(world: World, tick: str, memory: Memory) -> Snapshot:
+def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapshot:
     """One consistent look at everything. Never raises for a world that does not answer."""
     sites, machines, notices = _machines(world, memory)
     now = world.clock.now()
@@ -118,10 +127,14 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
             reservations = calendar.result()
     except Unavailable as error:
         unseen = str(error)
-    machines = _with_fresh(machines, world.journal.fresh(now - SETTLING_S), memory)
+    except Exception as error:  # noqa: BLE001 - what we do not understand is no reason to stop looking
+        unseen = _surprise("reading Slurm", error)
+    machines = _with_fresh(machines, _fresh(world, memory, now), memory)
     serving, surplus = _serving(machines, records.items)
     memory.stopping = _stopping(machines, memory.stopping, now)
-    ops = {node: operation for operation in world.journal.under_way() for node in operation.nodes}
+    under_way = world.journal.under_way()
+    memory.ages.keep([*(machine.id for machine in machines), *(operation.id for operation in under_way)])
+    ops = {node: operation for operation in under_way for node in operation.nodes}
     offset_s = world.clock.utc_offset_s()
     known = _Known(
         serving,
@@ -134,7 +147,7 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
         now,
     )
     pool_of = {name: pool for pool in world.pools.values() for name in pool.nodes}
-    nodes = {record.name: _join(record, pool_of.get(record.name), known) for record in records.items}
+    nodes, broken = _joined(records.items, pool_of, known)
     nodes |= _helpers(world.pools.values(), known) if not unseen else {}
     strays = () if unseen else _strays(nodes, serving)
     return Snapshot(
@@ -145,8 +158,9 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
         pools=world.pools,
         sites=MappingProxyType(sites),
         closed=MappingProxyType(dict(world.journal.closed())),
-        creations=MappingProxyType(dict(world.journal.creations({job.id: job.submit for job in jobs.items}))),
-        launches=world.journal.launches(now - 3600),
+        creations=MappingProxyType(dict(world.journal.creations(_submitted(jobs.items, now)))),
+        # One of the future was made before the clock was set back: it would fill its account's bucket for an hour.
+        launches=tuple(each for each in world.journal.launches(now - 3600) if each.at <= now + JUMP_S),
         queues=world.queues,
         reservations=reservations.items,
         facts=MappingProxyType(_facts(world, now)),
@@ -155,8 +169,20 @@ def observe(world: World, tick: str, memory: Memory) -> Snapshot:
         utc_offset_s=offset_s,
         surplus=surplus,
         unseen=unseen,
-        unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *strays),
+        doubt=doubt,
+        unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *broken, *strays),
     )
+
+
+def _submitted(jobs: Iterable[Job], now: float) -> dict[JobId, float]:
+    """Since when what was started counts for each job: all of it, if the clock was set back since it was submitted."""
+    return {job.id: job.submit if job.submit <= now + JUMP_S else 0.0 for job in jobs}
+
+
+def _surprise(doing: str, error: Exception) -> str:
+    """The sentence about an error that nobody foresaw; the trace of it is for whoever logs everything."""
+    log.debug("%s failed", doing, exc_info=error)
+    return f"{doing} raised {type(error).__name__}: {error}"
 
 
 def _facts(world: World, now: float) -> dict[tuple[FactKind, str], Fact]:
@@ -198,18 +224,40 @@ def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[
     notices: dict[MachineId, Notice] = {}
     if not world.providers:
         return sites, machines, notices
-    with ThreadPoolExecutor(max_workers=len(world.providers)) as threads:
-        looks = {name: threads.submit(_look_at, provider) for name, provider in world.providers.items()}
-    for name, look in looks.items():
+    beside, began = world.beside, world.clock.steady()
+    looks = {name: beside.look(name, partial(_look_at, provider)) for name, provider in world.providers.items()}
+    beside.wait(look for look, is_new in looks.values() if is_new)
+    for name, (look, _) in looks.items():
         try:
-            listed, noticed = look.result()
-        except Unavailable as error:
-            sites[name] = replace(sites[name], unseen=str(error))
-            machines += memory.machines.get(name, {}).values()
+            listed, noticed = look.answer(beside.answer_s)
+            beside.taken(look)
+        except Exception as error:  # noqa: BLE001 - a site that we do not understand costs itself alone
+            beside.taken(look)
+            unseen = str(error) if isinstance(error, Unavailable) else _surprise(f"looking at site {name}", error)
+            sites[name] = replace(sites[name], unseen=unseen)
+            machines += _aged(memory.machines.get(name, {}).values(), name, world, memory)
             continue
-        machines += _confirmed({machine.id: machine for machine in listed}, memory, name)
+        confirmed = _confirmed({machine.id: machine for machine in listed}, memory, name)
+        machines += _aged(confirmed, name, world, memory)
+        memory.looked[name] = began
         notices |= noticed
     return sites, machines, notices
+
+
+def _aged(machines: Iterable[Machine], site: SiteName | None, world: World, memory: Memory) -> list[Machine]:
+    """The machines of a site, none older than the steady clock allows."""
+    now, steady = world.clock.now(), world.clock.steady()
+    unknown_s = steady - memory.looked[site] if site in memory.looked else None
+    ages = memory.ages
+    return [dated(each, ages.of(each.id, each.launched, now, steady, unknown_s), now) for each in machines]
+
+
+def _fresh(world: World, memory: Memory, now: float) -> list[Machine]:
+    """The machines that calls made a moment ago; a moment by the clock that counts."""
+    jump = memory.time.recent(world.clock, SETTLING_S)
+    made = world.journal.fresh(now - SETTLING_S - max(jump.by_s if jump else 0.0, 0.0))
+    sites = {name: pool.site for pool in world.pools.values() for name in pool.nodes}
+    return [aged for machine in made for aged in _aged([machine], sites.get(machine.node), world, memory)]
 
 
 def _look_at(provider: Provider) -> tuple[tuple[Machine, ...], Mapping[MachineId, Notice]]:
@@ -287,6 +335,20 @@ class _Known:
     now: float
 
 
+def _joined(
+    records: Iterable[NodeRecord], pool_of: Mapping[NodeName, Pool], known: _Known
+) -> tuple[dict[NodeName, Node], list[str]]:
+    """The nodes, and a sentence for each that can't be understood: it costs itself, as a record that can't be read."""
+    nodes: dict[NodeName, Node] = {}
+    broken: list[str] = []
+    for record in records:
+        try:
+            nodes[record.name] = _join(record, pool_of.get(record.name), known)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this node's
+            broken.append(_surprise(f"node {record.name} is left alone: understanding it", error))
+    return nodes, broken
+
+
 def _join(record: NodeRecord, pool: Pool | None, known: _Known) -> Node:
     operation = known.ops.get(record.name)
     standing = known.standings.get(record.name, ORDINARY)
@@ -320,7 +382,7 @@ def _join(record: NodeRecord, pool: Pool | None, known: _Known) -> Node:
         sick=_sick(node, power, pool, known),
         free=record.shape if power is Power.STARTING else record.free,
         address=machine.address if machine and power is Power.ON else record.address,
-        idle_since=known.idle.get(node.name, known.now) if idle else None,
+        idle_since=min(known.idle.get(node.name, known.now), known.now) if idle else None,
         for_job=known.jobs.get(node.name),
         notice=notice,
         until=min(filter(None, (standing.until, notice.deadline if notice else None)), default=None),
@@ -369,7 +431,7 @@ def _helpers(pools: Iterable[Pool], known: _Known) -> dict[NodeName, Node]:
                 node,
                 power=power,
                 sick=_sick(node, power, pool, known),
-                idle_since=known.idle.get(name, known.now) if unused else None,
+                idle_since=min(known.idle.get(name, known.now), known.now) if unused else None,
             )
     return nodes
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import Connection, Engine, FromClause, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, FromClause, case, delete, func, insert, select, update
 from sqlalchemy.sql import Select
 
 from cmscale.model import (
@@ -107,22 +107,25 @@ class Operations(Part):
 
     def fresh(self, since: float) -> tuple[Machine, ...]:
         """Machines that a call made since then and no later call deleted, though a listing may not show them yet."""
+        # Starts by their end, not their beginning: a call may have been made again for minutes before it took effect.
+        starts, deletions = (
+            _since(OPERATIONS.c.ended, since, Verb.START),
+            _since(OPERATIONS.c.began, since, Verb.DELETE),
+        )
         deleted = ITEMS.alias()
         query = (
-            select(ITEMS.c.machine, ITEMS.c.node, OPERATIONS.c.began, OPERATIONS.c.id)
+            select(ITEMS.c.machine, ITEMS.c.node, OPERATIONS.c.ended, OPERATIONS.c.id)
             .join(OPERATIONS, OPERATIONS.c.id == ITEMS.c.op)
             .where(
-                ITEMS.c.op.in_(_begun(since, Verb.START)),
+                ITEMS.c.op.in_(starts),
                 ITEMS.c.result == Result.OK.value,
                 ITEMS.c.machine.is_not(None),
-                ~select(deleted.c.op)
-                .where(deleted.c.machine == ITEMS.c.machine, deleted.c.op.in_(_begun(since, Verb.DELETE)))
-                .exists(),
+                ~select(deleted.c.op).where(deleted.c.machine == ITEMS.c.machine, deleted.c.op.in_(deletions)).exists(),
             )
         )
         with self._engine.connect() as db:
             return tuple(
-                Machine(MachineId(row.machine), NodeName(row.node), MachineState.STARTING, "", row.began, OpId(row.id))
+                Machine(MachineId(row.machine), NodeName(row.node), MachineState.STARTING, "", row.ended, OpId(row.id))
                 for row in db.execute(query)
             )
 
@@ -213,9 +216,10 @@ class Operations(Part):
         db.execute(delete(OPERATIONS).where(over))
 
 
-def _begun(since: float, verb: Verb) -> Select[tuple[str]]:
-    """The ids of the calls of a kind since then; in a subquery of its own, or SQLite would begin with all nodes."""
-    return select(OPERATIONS.c.id).where(OPERATIONS.c.verb == verb.value, OPERATIONS.c.began >= since)
+def _since(when: ColumnElement[float], since: float, verb: Verb) -> Select[tuple[str]]:
+    """The ids of the calls of a kind that began or ended since then; in a subquery of its own, or SQLite would begin
+    with all nodes."""
+    return select(OPERATIONS.c.id).where(OPERATIONS.c.verb == verb.value, when >= since)
 
 
 def _each(values: Mapping[JobId, float] | Collection[OpId]) -> FromClause:

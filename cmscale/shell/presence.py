@@ -5,19 +5,24 @@ One daemon at a time holds the state directory; the kernel lets go of its lock w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from pathlib import Path
+from typing import IO, Any
 
 from cmscale.ports import Misconfigured
+from cmscale.shell import config as configuration
 from cmscale.shell.config import Config
 from cmscale.shell.loop import Look
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.schema import Mode
+
+IN_EFFECT = "in-effect.toml"
 
 
 @contextmanager
@@ -26,7 +31,7 @@ def only_daemon(config: Config) -> Iterator[None]:
     path = config.state_dir / "daemon.lock"
     try:
         config.state_dir.mkdir(parents=True, exist_ok=True)
-        lock = path.open("a+", encoding="utf-8")
+        lock = _opened(path, "a+")
     except OSError as error:
         raise Misconfigured(_unwritable(config, error.strerror)) from None
     with lock:
@@ -40,7 +45,18 @@ def only_daemon(config: Config) -> Iterator[None]:
         yield
 
 
-def _locked(lock: TextIO) -> bool:
+def _opened(path: Path, how: str) -> IO[str]:
+    """A file of ours, which is never a link: in a folder that others may write, one could lead anywhere."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, f"{path.name} is a symbolic link")
+    return open(path, how, encoding="utf-8", opener=_following_no_link)
+
+
+def _following_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def _locked(lock: IO[str]) -> bool:
     """True if the lock is ours. A `status` from beside holds it for an instant, so one refusal is not the answer."""
     for pause_s in (0.05, 0.1, 0.2, 0.0):
         try:
@@ -66,8 +82,12 @@ def _unwritable(config: Config, why: str | None) -> str:
 
 def running_daemon(config: Config) -> int | None:
     """The process id of the daemon that holds the state directory, if one does."""
+    return _holder(config.state_dir)
+
+
+def _holder(state_dir: Path) -> int | None:
     try:
-        with (config.state_dir / "daemon.lock").open(encoding="utf-8") as lock:
+        with _opened(state_dir / "daemon.lock", "r") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
@@ -86,14 +106,51 @@ def note_tick(config: Config, look: Look, *, may_act: bool) -> None:
         "mode": (config.mode if may_act else Mode.OBSERVE).value,
         "tick": look.view.tick,
     }
-    draft = config.state_dir / "last-tick.new"
-    draft.write_text(json.dumps(told), encoding="utf-8")
-    draft.replace(config.state_dir / "last-tick.json")
+    _leave(config, "last-tick.json", json.dumps(told))
 
 
 def last_tick(config: Config) -> dict[str, Any]:
+    return _left(config, "last-tick.json")
+
+
+def note_troubles(config: Config, troubles: Sequence[str]) -> None:
+    """Leave beside the journal what is wrong with the daemon itself, for `status`."""
+    _leave(config, "troubles.json", json.dumps({"pid": os.getpid(), "troubles": troubles}))
+
+
+def troubles(config: Config) -> dict[str, Any]:
+    return _left(config, "troubles.json")
+
+
+def note_configuration(config: Config) -> None:
+    """Leave beside the journal the configuration that the daemon works with, whatever becomes of the file."""
+    _leave(config, IN_EFFECT, config.text)
+
+
+def in_effect(path: Path) -> Config | None:
+    """What the running daemon read in the file when it could still be used; None if no daemon runs."""
+    state_dir = configuration.state_dir_despite(path)
+    if _holder(state_dir) is None:
+        return None
     try:
-        told: dict[str, Any] = json.loads((config.state_dir / "last-tick.json").read_text(encoding="utf-8"))
+        with _opened(state_dir / IN_EFFECT, "r") as file:
+            return configuration.load(path, file.read())
+    except (OSError, Misconfigured):
+        return None
+
+
+def _leave(config: Config, name: str, text: str) -> None:
+    draft = config.state_dir / f"{name}.new"
+    draft.unlink(missing_ok=True)
+    with _opened(draft, "x") as file:
+        file.write(text)
+    draft.replace(config.state_dir / name)
+
+
+def _left(config: Config, name: str) -> dict[str, Any]:
+    try:
+        with _opened(config.state_dir / name, "r") as file:
+            told: dict[str, Any] = json.load(file)
     except (OSError, ValueError):
         return {}
     return told

@@ -24,6 +24,7 @@ from pydantic import (
 
 from cmscale import hours
 from cmscale.model import HOME, NodeName, NodeOrder, SiteKind, Window
+from cmscale.shell.logs import LogFormat
 from cmscale.shell.values import duration, hostlist, names_if_any, nearest, shown, unique
 
 # --- what a single value may be --------------------------------------------------------------------------------------
@@ -97,6 +98,12 @@ class Mode(Enum):
     PAUSED = "paused"
 
 
+class SlurmBackend(Enum):
+    AUTO = "auto"
+    COMMANDS = "commands"
+    PYSLURM = "pyslurm"
+
+
 class Market(Enum):
     ON_DEMAND = "on-demand"
     SPOT = "spot"
@@ -114,6 +121,7 @@ class ClusterTable(Table):
         "leave_reclaimed",
         "harvest",
         "quarantine",
+        "drain_sites",
         "serve_queue",
         "keep_warm",
         "start_helpers",
@@ -121,11 +129,14 @@ class ClusterTable(Table):
         "release_idle",
     )
     policy_dir: OptionalPath = None
+    admins: str = ""
 
 
 class SlurmSettings(Table):
     """How to reach Slurm, and the file of its configuration that is ours."""
 
+    backend: SlurmBackend = SlurmBackend.AUTO
+    pyslurm_python: Runnable = None
     conf: OptionalPath = None
     bin_dir: OptionalPath = None
     include: FilePath = Path("/etc/slurm/cm-scale.conf")
@@ -141,6 +152,11 @@ class LimitsTable(Table):
     search_rest: Duration = 900.0
     quarantine: Duration = 600.0
     tick: Some = 1.0
+    answer: Some = 10.0
+
+
+class LogTable(Table):
+    format: LogFormat = LogFormat.TEXT
 
 
 def _startable(kind: SiteKind) -> SiteKind:
@@ -287,6 +303,7 @@ class FileTable(Table):
     cluster: ClusterTable
     slurm: SlurmSettings = SlurmSettings()
     limits: LimitsTable = LimitsTable()
+    log: LogTable = LogTable()
     policy: dict[PolicyName, dict[str, Any]] = Field(default_factory=dict)
     sites: dict[Annotated[Name, AfterValidator(_not_home)], SiteTable] = Field(default_factory=dict)
     pools: dict[Name, PoolTable] = Field(default_factory=dict)

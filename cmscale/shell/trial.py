@@ -131,22 +131,25 @@ _NOW = 1_700_000_000.0
 """A Tuesday, 22:13 in UTC."""
 _SOME = "a made-up snapshot of a few nodes and jobs"
 _EAST = SiteName("made-up-site")
+_LEFT = SiteName("made-up-site-to-be-left")
 _SHAPE = Shape(cpus=4, mem_mb=15000, gpus=1, gpu_type="t4")
 _HALF = Shape(cpus=2, mem_mb=8000, gpus=1, gpu_type="t4")
 
 
 def some_snapshot() -> Snapshot:
-    """Pools with a node in each state that a policy is likely to tell apart, a node of the site itself, and three jobs,
-    one of which waits."""
+    """Pools with a node in each state that a policy is likely to tell apart, a site that is drained, a node of the site
+    itself, and three jobs, one of which waits."""
     day = _pool("made-up", 9, partitions=("cloud",), keep=1, helpers=(NodeName("made-up-helper-1"),))
     night = _pool("made-up-night", 2, partitions=("night",), hours=(Window(frozenset(range(7)), 20 * 3600, 23 * 3600),))
     helpers = _pool("made-up-helper", 1, partitions=())
+    left = _pool("made-up-left", 1, _LEFT, partitions=("left",))
     home = NodeName("home-1")
     busy, half_empty, stopped = day.nodes[3], night.nodes, day.nodes[7]
     nodes = (
         *_day_nodes(day),
         *(_node(night, name, Power.ON, {"MIXED"}, free=_HALF, until=_NOW + 2800) for name in half_empty),
         _node(helpers, helpers.nodes[0], Power.ON, {"IDLE"}, outside=True),
+        _node(left, left.nodes[0], Power.ON, {"MIXED"}),
         Node(home, _SHAPE, _SHAPE, frozenset({"IDLE"}), Power.ON, HOME, partitions=("batch",), idle_since=_NOW - 60),
     )
     return Snapshot(
@@ -154,21 +157,32 @@ def some_snapshot() -> Snapshot:
         tick="check",
         jobs=_jobs(busy, half_empty),
         nodes=MappingProxyType({node.name: node for node in nodes}),
-        pools=MappingProxyType({pool.name: pool for pool in (day, night, helpers)}),
-        sites=MappingProxyType({_EAST: Site(_EAST, SiteKind.AWS, "made-up-1"), HOME: Site(HOME, SiteKind.ONPREM)}),
+        pools=MappingProxyType({pool.name: pool for pool in (day, night, helpers, left)}),
+        sites=MappingProxyType(
+            {
+                HOME: Site(HOME, SiteKind.ONPREM),
+                **{name: Site(name, SiteKind.AWS, "made-up-1") for name in (_EAST, _LEFT)},
+            }
+        ),
         launches=(Launch(_NOW - 1200, day.name, 1),),
         queues=MappingProxyType({"cloud": Queue("cloud")}),
         reservations=(Reservation("made-up", _NOW + 7200, _NOW + 10800, frozenset({home}), maintenance=True),),
         facts=MappingProxyType(
-            {(FactKind.QUARANTINE, stopped): Fact(FactKind.QUARANTINE, stopped, _NOW - 500, _NOW + 100, "it failed")}
+            {
+                (kind, subject): Fact(kind, subject, _NOW - 500, _NOW + 100, why)
+                for kind, subject, why in (
+                    (FactKind.QUARANTINE, stopped, "it failed"),
+                    (FactKind.DRAIN_SITE, _LEFT, "a person leaves it"),
+                )
+            }
         ),
         usual=MappingProxyType({day.name: 3.0}),
     )
 
 
-def _pool(name: str, count: int, **more: Any) -> Pool:
+def _pool(name: str, count: int, site: SiteName = _EAST, **more: Any) -> Pool:
     names = tuple(NodeName(f"{name}-{number}") for number in range(1, count + 1))
-    return Pool(PoolName(name), _EAST, _SHAPE, names, features=frozenset({"gpu", _EAST}), price_hour=0.5, **more)
+    return Pool(PoolName(name), site, _SHAPE, names, features=frozenset({"gpu", site}), price_hour=0.5, **more)
 
 
 def _day_nodes(pool: Pool) -> Iterator[Node]:

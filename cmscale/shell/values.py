@@ -69,6 +69,11 @@ def hostlist(value: object) -> tuple[NodeName, ...]:
     return names
 
 
+def folded(names: Iterable[str]) -> str:
+    """The hostlist of names, which `hostlist` takes apart."""
+    return str(NodeSet.fromlist(sorted(names), resolver=RESOLVER_NOGROUP))
+
+
 def names_if_any(value: object) -> tuple[NodeName, ...]:
     """The same, where there may be no name at all."""
     return hostlist(value) if value else ()

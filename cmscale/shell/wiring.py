@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+import select
 import signal
 import threading
 import time
@@ -17,15 +18,17 @@ from types import FrameType, MappingProxyType
 from cmscale.adapters.aws import AwsPool, AwsSite, quota_family
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
+from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
 from cmscale.model import Pool, PoolName, SiteName
 from cmscale.ports import Clock, Journal, Misconfigured, Provider
 from cmscale.shell import policies, presence
+from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config, ConfigError
 from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Daemon
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World
-from cmscale.shell.schema import Mode
+from cmscale.shell.schema import Mode, SlurmBackend
 
 GRACE_S = 5.0
 """How long calls in flight may take to end after SIGTERM. What does not end is in the journal, and taken up again."""
@@ -39,34 +42,65 @@ def search_for_cycles_seldom() -> None:
 
 @dataclass(slots=True)
 class SystemClock:
-    """The machine's clock; waiting ends at once when we are asked to end."""
+    """The machine's clock; waiting is cut short when a signal asks something of us."""
 
-    asked: threading.Event = field(default_factory=threading.Event)
+    ending: bool = False
+    """Are we asked to end?"""
+    _to_reload: bool = False
+    # A pipe, not an Event: whoever waits for an Event may be holding its lock when the signal comes.
+    _woken: tuple[int, int] = field(default_factory=os.pipe)
 
     def now(self) -> float:
         return time.time()
+
+    def steady(self) -> float:
+        return time.monotonic()
 
     def utc_offset_s(self) -> float:
         return time.localtime().tm_gmtoff
 
     def wait(self, seconds: float) -> bool:
-        return self.asked.wait(seconds)
+        if seconds and not self.ending and not self._to_reload and select.select(self._woken[:1], (), (), seconds)[0]:
+            os.read(self._woken[0], 1024)
+        return self.ending
 
-    def end_on_signals(self) -> None:
-        """SIGTERM, SIGINT and SIGHUP ask us to end after the calls in flight, or after the grace at the latest."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._asked_to_end)
+    def heed_signals(self) -> None:
+        """SIGTERM and SIGINT ask us to end after the calls in flight, or after the grace at the latest; SIGHUP to read
+        the configuration anew."""
+        signal.signal(signal.SIGTERM, self._asked_to_end)
+        signal.signal(signal.SIGINT, self._asked_to_end)
+        signal.signal(signal.SIGHUP, self._asked_to_reload)
+
+    def reload_asked(self) -> bool:
+        """True once for each time that we were asked to read the configuration anew."""
+        asked, self._to_reload = self._to_reload, False
+        return asked
 
     def _asked_to_end(self, _number: int, _frame: FrameType | None) -> None:
-        if not self.asked.is_set():
-            self.asked.set()
+        if not self.ending:
+            self.ending = True
+            os.write(self._woken[1], b"e")
             leave = threading.Timer(GRACE_S, os._exit, (0,))
             leave.daemon = True
             leave.start()
 
+    def _asked_to_reload(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._to_reload:
+            self._to_reload = True
+            os.write(self._woken[1], b"r")
+
 
 def scheduler(config: Config) -> SlurmCommands:
-    return SlurmCommands(config.slurm.conf, config.slurm.bin_dir, config.slurm.time_limit_s)
+    slurm = config.slurm
+    if slurm.backend is SlurmBackend.COMMANDS:
+        return SlurmCommands(slurm.conf, slurm.bin_dir, slurm.time_limit_s)
+    return SlurmByPyslurm(
+        slurm.conf,
+        slurm.bin_dir,
+        slurm.time_limit_s,
+        python=slurm.pyslurm_python,
+        insist=slurm.backend is SlurmBackend.PYSLURM,
+    )
 
 
 def providers(config: Config) -> dict[SiteName, Provider]:
@@ -127,6 +161,7 @@ def world(config: Config, journal: Journal, clock: Clock) -> World:
         scripts=MappingProxyType({name: each.scripts for name, each in config.pools.items()}),
         cluster=config.cluster,
         paused=paused(config),
+        beside=Beside(config.answer_s),
     )
 
 
@@ -200,6 +235,8 @@ def _has_journal(config: Config) -> bool:
 def journal_if_any(config: Config) -> Iterator[SqlJournal]:
     """For a look from beside: the daemon's journal if there is one, an empty one in memory if not."""
     path = _journal_path(config) if _has_journal(config) else None
+    if path and not os.access(path, os.R_OK):
+        raise Misconfigured(f"{path}: the journal is not for this user to read; type this as root or as its owner")
     book = SqlJournal(path, read_only=path is not None)
     try:
         yield book

@@ -15,9 +15,19 @@ class VirtualClock:
     """Are we asked to end?"""
     ahead_s: float = 0.0
     """What the site's clock is ahead of UTC."""
+    set_by_s: float = 0.0
+    """By how much it was set since it began."""
 
     def now(self) -> float:
         return self.at
+
+    def steady(self) -> float:
+        return self.at - self.set_by_s
+
+    def set_by(self, seconds: float) -> None:
+        """Somebody sets it ahead, or back."""
+        self.at += seconds
+        self.set_by_s += seconds
 
     def utc_offset_s(self) -> float:
         return self.ahead_s

@@ -28,7 +28,7 @@ from cmscale.model import (
     Result,
     Shape,
 )
-from cmscale.ports import Reading, Unavailable
+from cmscale.ports import Backend, Reading, Unavailable
 from cmscale.sim.clock import VirtualClock
 from cmscale.sim.cloud import Cloud, Flaw
 from cmscale.sim.placing import place
@@ -294,6 +294,9 @@ class Slurm:
             tuple(job for job in jobs if job.id not in self.garbled),
             tuple(f"job {job.id} could not be read: no number" for job in jobs if job.id in self.garbled),
         )
+
+    def backend(self) -> Backend:
+        return Backend("simulated", "nothing of it is real")
 
     def reservations(self) -> Reading[Reservation]:
         self._answer()

@@ -100,7 +100,22 @@ def test_the_name_after_the_command_counts(cm_scale: Program) -> None:
 
 def test_every_command_has_help_that_fits_eighty_columns(cm_scale: Program) -> None:
     cm_scale.environment(cm_scale.lab.env | {"COLUMNS": "80"})
-    told = ("", "run", "plan", "status", "nodes", "events", "pause", "resume", "replay", "check", "slurm-conf")
+    told = (
+        "",
+        "run",
+        "plan",
+        "status",
+        "nodes",
+        "events",
+        "pause",
+        "resume",
+        "keep",
+        "drain-site",
+        "clear",
+        "replay",
+        "check",
+        "slurm-conf",
+    )
     explain = ("explain", "explain job", "explain why-not", "explain node", "explain tick")
     policies = ("policies", "policies list", "policies check", "policies new")
     for command in (*told, *explain, *policies, "lab", "lab up", "lab down", "lab status", "demo"):

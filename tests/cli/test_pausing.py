@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +55,7 @@ def told(said: Said) -> dict[str, Any]:
 def test_a_pause_is_a_dated_fact_with_a_reason_and_an_author(say: Say, path: Path) -> None:
     said = say("pause", "--for", "30m", "the", "switch", "is", "moved")
     (fact,) = facts(path)
-    assert (fact.kind, fact.subject, fact.why, fact.by) == (FactKind.PAUSE, "", "the switch is moved", "anna")
+    assert (fact.kind, fact.subject, fact.why, fact.by) == (FactKind.PAUSE, "", "the switch is moved", "anna as root")
     assert fact.until - fact.at == 1800
     assert said.out.startswith("Paused until 2")
     assert said.out.endswith(": the switch is moved. To go on earlier: cm-scale resume\n")
@@ -83,19 +84,28 @@ def test_resume_says_if_nothing_is_paused(say: Say, path: Path) -> None:
     assert events(path) == []
 
 
-def test_both_are_events(say: Say, path: Path) -> None:
-    say("pause", "moving")
-    say("resume")
-    paused, resumed = events(path)
-    assert (paused.kind, resumed.kind) == (EventKind.PAUSED, EventKind.RESUMED)
-    assert paused.text.startswith("paused by anna until 2")
-    assert resumed.text == "resumed by anna; it was paused: moving"
+def test_the_reason_may_be_given_as_an_option_as_for_other_overrides(say: Say, path: Path) -> None:
+    say("pause", "--why", "the switch is moved")
+    assert [fact.why for fact in facts(path)] == ["the switch is moved"]
+
+
+def test_both_are_overrides_among_the_events_however_often_they_are_typed(say: Say, path: Path) -> None:
+    for _ in range(2):
+        say("pause", "moving")
+        say("resume")
+    told = events(path)
+    assert {event.kind for event in told} == {EventKind.OVERRIDE}
+    here = f"anna as root on {socket.gethostname()}"
+    assert [event.text for event in told] == 2 * [
+        f"{here}: pause for 1h: moving",
+        f"{here}: clear pause (by anna as root: moving)",
+    ]
 
 
 def test_json_has_the_keys_of_the_reference(say: Say) -> None:
     paused = told(say("pause", "--json", "--for", "1h", "moving"))
     assert set(paused) == documented_keys("pause") == documented_keys("resume")
-    assert (paused["paused"], paused["why"], paused["by"]) == (True, "moving", "anna")
+    assert (paused["paused"], paused["why"], paused["by"]) == (True, "moving", "anna as root")
     assert told(say("resume", "--json")) == {"paused": False, "until": None, "why": "", "by": ""}
 
 

@@ -32,6 +32,26 @@ def test_a_healthy_lab_is_in_order(cm_scale: Program) -> None:
     assert policies.endswith(", release_idle")
 
 
+def test_by_what_slurm_is_read_is_told_with_the_reason(cm_scale: Program, tmp_path: Path) -> None:
+    backend = json.loads(cm_scale("check", "--json").out)["backend"]
+    way = {"commands": "Slurm's commands", "pyslurm": "PySlurm"}[backend["name"]]
+    assert f"read by  {way}: {backend['why']}" in cm_scale("check").out.splitlines()
+    assert json.loads(cm_scale("status", "--json").out)["backend"] == backend
+
+
+def test_a_pyslurm_that_is_not_there_is_a_problem_for_who_insists(cm_scale: Program, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nread request\necho \'{"error": "missing", "why": "No module named pyslurm"}\'\n')
+    python.chmod(0o755)
+    text = cm_scale.lab.config.read_text(encoding="utf-8")
+    path = tmp_path / "cmscale.toml"
+    path.write_text(text.replace("[slurm]", f'[slurm]\nbackend = "pyslurm"\npyslurm_python = "{python}"'))
+    said = cm_scale("-c", str(path), "check")
+    assert said.status == 2
+    assert f'slurm.backend is "pyslurm", but PySlurm cannot be imported by {python}' in said.err
+    assert "(No module named pyslurm)" in said.err
+
+
 def test_checking_makes_no_machine(cm_scale: Program) -> None:
     assert cm_scale("check").status == 0
     assert cm_scale.lab.instances() == []

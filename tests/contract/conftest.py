@@ -12,7 +12,6 @@ from typing import Protocol
 import pytest
 
 from cmscale.adapters.aws import AwsPool, AwsSite
-from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.lab.lab import Lab
 from cmscale.lab.pools import LabPool
 from cmscale.lab.processes import wait_until
@@ -33,6 +32,7 @@ from cmscale.ports import Provider, Scheduler
 from cmscale.sim.clock import VirtualClock
 from cmscale.sim.cloud import Cloud
 from cmscale.sim.slurm import Slurm
+from tests import ways
 from tests.builders import EAST, T4
 
 POOL = Pool(
@@ -150,11 +150,13 @@ class Cluster:
     settle: Callable[[Callable[[], bool]], bool]
 
 
-@pytest.fixture(params=["in memory", "Slurm"])
+@pytest.fixture(params=["in memory", *ways.WAYS])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
     if request.param == "in memory":
         yield _slurm_in_memory()
         return
+    if request.param == ways.PYSLURM:
+        ways.skip_without_pyslurm()
     with Lab(tmp_path / "lab", pools=[_LAB_POOL], home=Home(count=0), boot_s=(0.1, 0.3)) as lab:
         ec2 = lab.ec2()
         home = lab.regions["us-east-1"]
@@ -173,7 +175,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
             words = [f"reservationname={name}", f"nodes={node}", "starttime=now", "duration=60", f"users={getuser()}"]
             lab.command("scontrol", "create", "reservation", *words, *(["flags=maint"] if maintenance else []))
 
-        slurm = SlurmCommands(lab.slurm_conf)
+        slurm = ways.scheduler(request.param, lab.slurm_conf)
         yield Cluster(slurm, submit, reserve, boot, lambda holds: wait_until(holds, 20, every=0.2))
         ec2.close()
 

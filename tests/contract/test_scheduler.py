@@ -27,6 +27,11 @@ def run_on_node(cluster: Cluster, number: str) -> None:
     assert cluster.settle(lambda: job_of(cluster, number).nodes == {NODE})
 
 
+def test_how_it_reads_is_told_with_the_reason(cluster: Cluster) -> None:
+    assert cluster.scheduler.backend().name in {"simulated", "commands", "pyslurm"}
+    assert cluster.scheduler.backend().why
+
+
 def test_declared_nodes_are_listed_with_their_room_features_and_partitions(cluster: Cluster) -> None:
     nodes = {each.name: each for each in cluster.scheduler.nodes().items}
     assert set(nodes) == set(POOL.nodes)

@@ -1,7 +1,7 @@
 """Deciding: situations and goals in, actions out; and what must hold whatever is wished."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from hypothesis import given
@@ -11,6 +11,7 @@ from cmscale.core.decide import decide
 from cmscale.model import (
     Action,
     Creations,
+    FactKind,
     GangId,
     Goal,
     JobId,
@@ -26,7 +27,23 @@ from cmscale.model import (
     Verb,
     Want,
 )
-from tests.builders import BUSY, EAST, IDLE, JOINED, OFF, WEST, goal, home_node, job, machine, node, pool, view
+from tests.builders import (
+    BUSY,
+    EAST,
+    IDLE,
+    JOINED,
+    OFF,
+    WEST,
+    fact,
+    facts,
+    goal,
+    home_node,
+    job,
+    machine,
+    node,
+    pool,
+    view,
+)
 
 FREE = Limits(min_up_s=0)
 
@@ -149,6 +166,16 @@ def test_a_second_machine_of_a_name_is_deleted() -> None:
     extra = type(extra)(extra.id, NodeName("t4-1"), extra.state)
     plan = decide(view(nodes=[up], surplus=(extra,)), [], FREE)
     assert [(action.verb, action.arg) for action in plan.actions] == [(Verb.DELETE, "i-t4-1-again")]
+
+
+def test_while_a_node_is_kept_no_machine_of_its_name_is_touched() -> None:
+    up = node("t4-1", Power.ON)
+    extra = replace(machine("t4-1-again"), node=NodeName("t4-1"))
+    late = node("t4-2", Power.STOPPING, sick="has not shut down")
+    seen = view(nodes=[up, late], surplus=(extra,))
+    assert {action.node for action in decide(seen, [], FREE).actions} == {"t4-1", "t4-2"}
+    kept = facts(fact(FactKind.KEEP, "t4-1"), fact(FactKind.KEEP, "t4-2"))
+    assert decide(replace(seen, facts=kept), [], FREE).actions == ()
 
 
 POOL = pool(count=6)

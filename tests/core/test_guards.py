@@ -35,7 +35,7 @@ from cmscale.model import (
     Snapshot,
     Want,
 )
-from tests.builders import EAST, IDLE, JOINED, NOW, OFF, WEST, goal, job, machine, node, pool, view
+from tests.builders import EAST, IDLE, JOINED, NOW, OFF, WEST, fact, facts, goal, job, machine, node, pool, view
 
 JOB = JobId("1")
 UP = goal(job=JOB)
@@ -185,6 +185,51 @@ def test_while_paused_nothing_is_started_and_nothing_given_back_but_what_the_clo
     assert refused_by(paused(view()), proposal(reclaimed, replace(GONE, by=NOW + 60))) == []
     joined = node(power=Power.ON, states=JOINED, reason=OFF_REASON)
     assert refused_by(paused(view()), proposal(joined, UP)) == []
+
+
+def said(kind: FactKind, subject: str) -> Snapshot:
+    return view(facts=facts(fact(kind, subject, why="ann says so")))
+
+
+def test_a_node_that_a_person_keeps_is_neither_drained_nor_given_back_but_may_be_started() -> None:
+    kept = said(FactKind.KEEP, "t4-1")
+    assert refused_by(kept, proposal(IDLE_NODE, GONE)) == ["not_kept_by_hand"]
+    drained = node(power=Power.ON, states=IDLE | {"DRAIN"}, reason="cm-scale: giving back")
+    assert refused_by(kept, proposal(drained, GONE)) == ["not_kept_by_hand"]
+    assert refused_by(kept, proposal(drained, goal(want=Want.OFF))) == ["not_kept_by_hand"]
+    assert refused_by(kept, proposal(node(), UP)) == []
+    assert refused_by(said(FactKind.KEEP, "t4-2"), proposal(IDLE_NODE, GONE)) == []
+
+
+def test_a_kept_node_that_failed_is_left_for_whoever_looks_into_it_and_does_not_hold_up_its_pool() -> None:
+    stuck = node("t4-1", Power.STARTING, sick="has not joined")
+    seen = replace(said(FactKind.KEEP, "t4-1"), nodes=view(nodes=[stuck]).nodes)
+    of = Bench.of(seen, Limits(), (), [GONE])
+    start = proposal(node("t4-2"), goal("t4-2"))
+    admitted, refused = admit([proposal(stuck, GONE), start], of)
+    assert [each.node.name for each in admitted] == ["t4-2"]
+    assert [refusal.guard for refusal in refused] == ["not_kept_by_hand"]
+
+
+def test_what_the_cloud_takes_back_is_let_go_although_it_is_kept_but_not_before_its_time() -> None:
+    kept = said(FactKind.KEEP, "t4-1")
+    reclaimed = node(power=Power.ON, notice=Notice(NOW + 100, "spot"))
+    assert refused_by(kept, proposal(reclaimed, replace(GONE, by=NOW + 70))) == []
+    assert refused_by(kept, proposal(reclaimed, GONE)) == ["not_kept_by_hand"]
+    end_of_hours = replace(GONE, by=NOW + 70)
+    assert refused_by(kept, proposal(IDLE_NODE, end_of_hours)) == ["not_kept_by_hand"]
+
+
+def test_a_kept_node_without_a_machine_is_parked_all_the_same() -> None:
+    unparked = node(states=IDLE)
+    assert refused_by(said(FactKind.KEEP, "t4-1"), proposal(unparked, UP)) == []
+
+
+def test_nothing_is_started_at_a_site_that_a_person_drains_and_what_is_there_may_go() -> None:
+    drained = said(FactKind.DRAIN_SITE, EAST)
+    assert refused_by(drained, proposal(node(), UP)) == ["site_not_drained"]
+    assert refused_by(drained, proposal(IDLE_NODE, GONE)) == []
+    assert refused_by(said(FactKind.DRAIN_SITE, WEST), proposal(node(), UP)) == []
 
 
 def test_a_node_in_maintenance_is_neither_started_nor_taken_away() -> None:

@@ -182,6 +182,24 @@ def test_what_a_person_can_mend_is_told(result: Result, change: str) -> None:
     assert told(view(jobs=[WAITING], closed=closed(result, "so it is")))[-1].endswith(f"; or {change}.")
 
 
+def test_a_drained_site_is_told_with_the_command_that_ends_it() -> None:
+    seen = view(jobs=[WAITING], facts=facts(fact(FactKind.DRAIN_SITE, EAST, why="a storm")))
+    assert told(seen)[2:] == [
+        "Offer: 1 node of t4 at east, $0.5 an hour, ready in about 3 min: not now, east is drained (a storm).",
+        "What would change it: cm-scale clear east, or the drain ends in 10 min.",
+    ]
+
+
+def test_a_node_is_told_that_a_person_keeps_it_until_when_and_why() -> None:
+    idle = node("t4-1", Power.ON, idle_since=NOW - 900)
+    kept = facts(fact(FactKind.KEEP, "t4-1", why="the driver is debugged", by="ann"))
+    seen = view(nodes=[idle], facts=kept)
+    sentences = node_sentences(seen, decide(seen, SHIPPED, Limits()), idle)
+    assert "Not now: t4-1 is kept: the driver is debugged (guard not_kept_by_hand)." in sentences
+    assert "It is kept for another 10 min by ann: the driver is debugged." in sentences
+    assert sentences[-1] == "What would change it: cm-scale clear t4-1, or the keep ends in 10 min."
+
+
 def test_a_pause_is_told_with_its_guard_and_the_command_that_ends_it() -> None:
     seen = view(jobs=[WAITING], facts=facts(fact(FactKind.PAUSE, why="the switch is moved")))
     *_, wanted, change = told(seen)

@@ -174,8 +174,28 @@ def test_a_pause_stops_starts_and_the_end_of_it_lets_the_waiting_job_have_its_ma
     place.say("resume")
     soon(lambda: runs(lab, number))
     told = place.say("events", "--since", "5m")
-    assert " paused: paused by " in told
-    assert " resumed: resumed by " in told
+    assert ": pause for 10m: the switch is moved" in told
+    assert ": clear pause (by " in told
+
+
+def test_what_a_person_keeps_stays_and_a_drained_site_is_left_when_its_jobs_have_ended(place: Place) -> None:
+    lab, _, _ = place
+    place.say("keep", "cpu-1", "--for", "10m", "--why", "the driver is debugged")
+    idle = submit(lab, "-w", "cpu-1", script="true")
+    soon(lambda: "not_kept_by_hand: cpu-1: cpu-1 is kept" in place.say("plan"), what="a wish to give cpu-1 back")
+    assert job(lab, idle) == "COMPLETED"
+    busy = submit(lab, "-w", "cpu-2", script="sleep 4")
+    soon(lambda: runs(lab, busy))
+    place.say("drain-site", "aws-us-east-1", "--for", "10m", "--why", "the link is repaired")
+    late = submit(lab, "-w", "kept-2", script="sleep 60")
+    soon(lambda: "aws-us-east-1 is drained (the link is repaired)" in job(lab, late, "%k"))
+    soon(lambda: [life.node for life in place.made if life.deleted] == ["cpu-2"])
+    assert job(lab, busy) == "COMPLETED"
+    assert {"IDLE", "CLOUD"} == states(lab, "cpu-1")[0]
+    place.say("clear", "cpu-1", "aws-us-east-1")
+    soon(lambda: runs(lab, late))
+    soon(lambda: "cpu-1" in [life.node for life in place.made if life.deleted])
+    assert len(place.say("events", "--kind", "override", "--since", "5m").splitlines()) >= 3
 
 
 def test_what_was_decided_can_be_replayed_with_another_policy_and_told_by_tick(place: Place, tmp_path: Path) -> None:

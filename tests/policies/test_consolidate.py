@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from cmscale.model import Goal, Help, Job, Node, NodeName, Power, Shape, Want
+from cmscale.model import FactKind, Goal, Help, Job, Node, NodeName, Power, Shape, Want
 from policies.consolidate import Settings, propose
-from tests.builders import BUSY, IDLE, JOINED, NOW, ask, job, machine, node, notice, pool, view
+from tests.builders import BUSY, IDLE, JOINED, NOW, ask, fact, facts, job, machine, node, notice, pool, view
 
 NOBODY: frozenset[NodeName] = frozenset()
 BIG = pool("big", 8, shape=Shape(16, 64000))
@@ -53,6 +53,12 @@ def test_of_two_nodes_whose_work_would_fit_on_one_the_less_used_is_drained() -> 
     (goal,) = wished([used(1, 8), used(2, 4)])
     assert (goal.node, goal.want, goal.by) == ("big-2", Want.DRAINED, None)
     assert goal.reason == "it is being emptied: what it runs would fit on big-1"
+
+
+def test_a_node_that_a_person_keeps_is_not_chosen_and_keeps_no_other_from_being_emptied() -> None:
+    kept = facts(fact(FactKind.KEEP, "big-2"))
+    (goal,) = propose(view([BIG], [used(1, 8), used(2, 2), used(3, 4)], facts=kept), NOBODY, Settings())
+    assert goal.node == "big-3"
 
 
 def test_work_that_fits_nowhere_else_stays() -> None:

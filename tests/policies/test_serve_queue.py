@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from cmscale.model import OFF_REASON, Goal, Help, JobId, NodeName, Power, Shape, Snapshot, Want
+from cmscale.model import OFF_REASON, FactKind, Goal, Help, JobId, NodeName, Power, Shape, Snapshot, Want
 from policies.serve_queue import Settings, propose
-from tests.builders import BUSY, CPU, IDLE, JOINED, NOW, WEST, ask, home_node, job, node, pool, view
+from tests.builders import BUSY, CPU, EAST, IDLE, JOINED, NOW, WEST, ask, fact, facts, home_node, job, node, pool, view
 
 NOBODY: frozenset[NodeName] = frozenset()
 
@@ -29,6 +29,12 @@ def test_a_waiting_job_gets_the_cheapest_pool_that_fits() -> None:
     (goal,) = served(view(pools, jobs=[job()]))
     assert (goal.node, goal.want, goal.job) == ("cheap-1", Want.UP, "1")
     assert "cheap is the cheapest that fits, $1 an hour" in goal.reason
+
+
+def test_a_job_gets_its_nodes_elsewhere_while_a_person_drains_the_site_of_the_cheapest() -> None:
+    pools = [pool("dear", price_hour=2, site=WEST), pool("cheap", price_hour=1)]
+    drained = facts(fact(FactKind.DRAIN_SITE, EAST))
+    assert names(served(view(pools, jobs=[job()], facts=drained))) == ["dear-1"]
 
 
 def test_jobs_that_more_nodes_would_not_help_get_none() -> None:

@@ -66,10 +66,13 @@ FLAWS = {
 }
 
 
-OF_A_POOL = {Trouble.REFUSAL, Trouble.LOST_ANSWER, Trouble.SCARCITY, Trouble.SITE_SILENT}
+OF_A_POOL = {
+    *(Trouble.REFUSAL, Trouble.LOST_ANSWER, Trouble.SCARCITY),
+    *(Trouble.SITE_SILENT, Trouble.SITE_DRAINED),
+}
 OF_A_NODE = {
     *(Trouble.UNLISTED, Trouble.RECLAIMED, Trouble.LOST),
-    *(Trouble.DRAINED, Trouble.MAINTENANCE, Trouble.RESERVED),
+    *(Trouble.DRAINED, Trouble.MAINTENANCE, Trouble.RESERVED, Trouble.KEPT),
 }
 
 
@@ -247,6 +250,8 @@ class Play:
             case Trouble.SCARCITY:
                 cloud.room[pool.name] = fault.which % 3
                 return cloud.room.clear
+            case Trouble.SITE_DRAINED:
+                self._say(FactKind.DRAIN_SITE, pool.site, fault)
             case Trouble.SITE_SILENT:
                 cloud.unseen = "no route to it"
                 return lambda: setattr(cloud, "unseen", "")
@@ -269,6 +274,8 @@ class Play:
             case Trouble.DRAINED if node in slurm.records and not slurm.unseen:
                 slurm.drain([node], BY_A_PERSON)
                 return lambda: self._resume_by_person(node)
+            case Trouble.KEPT:
+                self._say(FactKind.KEEP, node, fault)
             case Trouble.MAINTENANCE:
                 between = (now + fault.in_s, now + fault.in_s + _s(fault))
                 slurm.reserve(Reservation(f"maintenance-{node}", *between, frozenset({node}), maintenance=True))
@@ -282,16 +289,20 @@ class Play:
         return any(pool.static and node in pool.nodes for pool in self.world.pools)
 
     def _strike_us(self, fault: Fault) -> Callable[[], None] | None:
-        slurm, now = self.cluster.slurm, self.cluster.clock.now()
+        slurm = self.cluster.slurm
         match fault.what:
             case Trouble.SLURM_SILENT:
                 slurm.unseen = "slurmctld does not answer"
                 return lambda: setattr(slurm, "unseen", "")
             case Trouble.PAUSED:
-                self.cluster.journal.put_fact(Fact(FactKind.PAUSE, "", now, now + _s(fault), "an admin looks"))
+                self._say(FactKind.PAUSE, "", fault)
             case Trouble.CANCELLED if self.jobs:
                 slurm.cancel(self.jobs[fault.which % len(self.jobs)])
         return None
+
+    def _say(self, kind: FactKind, subject: str, fault: Fault) -> None:
+        now = self.cluster.clock.now()
+        self.cluster.journal.put_fact(Fact(kind, subject, now, now + _s(fault), "an admin looks", "ada"))
 
     def _resume_by_person(self, node: NodeName) -> None:
         slurm = self.cluster.slurm
@@ -333,6 +344,17 @@ def seen_wrong(play: Play, before: Before) -> Iterator[str]:
         yield from _too_many(play, play.look)
         yield from _split_wishes(play, play.look)
         yield from _taken_after_a_failure(play.look)
+        yield from _overruled(play.look)
+
+
+def _overruled(look: Look) -> Iterator[str]:
+    for action in look.plan.actions:
+        node = look.view.nodes.get(action.node)
+        taken = action.verb in DESTRUCTIVE and action.arg != "off"
+        if node and taken and look.view.keep(node.name) and not node.notice:
+            yield f"{action.verb.value} of {node.name} although a person keeps it"
+        if node and action.verb is Verb.START and look.view.drained(node.site):
+            yield f"{node.name} is started although a person drains {node.site}"
 
 
 def _busy_stopped(play: Play, before: Before) -> Iterator[str]:

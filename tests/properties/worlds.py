@@ -43,6 +43,8 @@ class Trouble(Enum):
     MAINTENANCE = "a node is under maintenance"
     RESERVED = "a node is reserved for a user"
     PAUSED = "an admin pauses cm-scale"
+    KEPT = "an admin keeps a node"
+    SITE_DRAINED = "an admin drains a site"
     CANCELLED = "a user cancels a job"
 
 

@@ -170,6 +170,16 @@ def _(stage: Stage, time: float, why: str) -> None:
     stage.cluster.journal.put_fact(Fact(FactKind.PAUSE, "", stage.now, stage.now + time, why, "ada"))
 
 
+@means("a person keeps NODE for TIME: WHY")
+def _(stage: Stage, node: NodeName, time: float, why: str) -> None:
+    stage.cluster.journal.put_fact(Fact(FactKind.KEEP, node, stage.now, stage.now + time, why, "ada"))
+
+
+@means("a person drains the site SITE for TIME: WHY")
+def _(stage: Stage, site: SiteName, time: float, why: str) -> None:
+    stage.cluster.journal.put_fact(Fact(FactKind.DRAIN_SITE, site, stage.now, stage.now + time, why, "ada"))
+
+
 @means("the daemon is killed in the N. call from here")
 def _(stage: Stage, n: int) -> None:
     stage.cluster.kill_in(n)

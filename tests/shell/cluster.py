@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from cmscale.adapters.slurm import parse
 from cmscale.core.decide import Policy
-from cmscale.model import HOME, Limits, Pool, Queue, Site, SiteKind, SiteName
+from cmscale.model import HOME, Limits, Pool, PoolName, Queue, Site, SiteKind, SiteName
 from cmscale.shell import policies
 from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Daemon, Look, tick
 from cmscale.shell.observe import World
 from cmscale.shell.schema import ClusterTable
+from cmscale.shell.scripts import Scripts
 from cmscale.sim.clock import VirtualClock
 from cmscale.sim.cloud import Cloud
 from cmscale.sim.slurm import Slurm
@@ -31,20 +33,33 @@ class Killed(BaseException):
     """The process ended here; BaseException, so that nothing in it can save itself."""
 
 
+class Called(NamedTuple):
+    """One call of a port."""
+
+    name: str
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+
 @dataclass
 class Fuse:
     """When the process dies: in so many burns (0: never), or as soon as a call of this name has taken effect."""
 
     left: int = 0
     after: str = ""
+    one_at_a_time: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """Entered around each call; for calls side by side that must not overlap."""
 
     def burn(self) -> None:
         self.left -= 1
         if self.left == 0:
             raise Killed
 
-    def took_effect(self, call: str) -> None:
-        if call == self.after:
+    def before(self, _call: Called) -> None:
+        self.burn()
+
+    def took_effect(self, call: Called, _answer: Any) -> None:
+        if call.name == self.after:
             self.after = ""
             raise Killed
         self.burn()
@@ -63,10 +78,12 @@ class Deadly:
             return value
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self.fuse.burn()
-            result = value(*args, **kwargs)
-            self.fuse.took_effect(name)
-            return result
+            called = Called(name, args, kwargs)
+            with self.fuse.one_at_a_time:
+                self.fuse.before(called)
+                answer = value(*args, **kwargs)
+                self.fuse.took_effect(called, answer)
+            return answer
 
         return call
 
@@ -82,6 +99,9 @@ class Cluster:
     sites: Mapping[SiteName, Site] = field(default_factory=dict)
     """What is to be known of a site beside that it is one."""
     queues: Mapping[str, Queue] = field(default_factory=dict)
+    scripts: Mapping[PoolName, Scripts] = field(default_factory=dict)
+    fuse: Fuse = field(default_factory=Fuse)
+    open_journal: Callable[[Path], SqlJournal] = SqlJournal
     clock: VirtualClock = field(default_factory=VirtualClock)
     may_act: bool = True
     lives: int = 0
@@ -90,7 +110,6 @@ class Cluster:
         self.clouds = {each.site: Cloud(each.site, self.clock) for each in self.pools}
         self.slurm = Slurm.declaring(self.pools, self.clock, list(self.clouds.values()))
         self.slurm.read_constraint = parse.constraint
-        self.fuse = Fuse()
         self.began = self.clock.now()
         self.daemon = self.start()
 
@@ -103,7 +122,7 @@ class Cluster:
     def start(self) -> Daemon:
         """A fresh process of the daemon: nothing but the journal is left of the one before."""
         self.lives += 1
-        self.journal = SqlJournal(self.path)
+        self.journal = self.open_journal(self.path)
         sites = {name: Site(name, SiteKind.AWS) for name in self.clouds} | dict(self.sites)
         world = World(
             scheduler=Deadly(self.slurm, self.fuse),
@@ -113,6 +132,7 @@ class Cluster:
             sites=MappingProxyType(sites | {HOME: Site(HOME, SiteKind.ONPREM)}),
             pools=MappingProxyType({each.name: each for each in self.pools}),
             queues=MappingProxyType(dict(self.queues)),
+            scripts={name: cast(Scripts, Deadly(each, self.fuse)) for name, each in self.scripts.items()},
         )
         return Daemon(world, self.policies, self.limits, f"life{self.lives}", may_act=self.may_act)
 

@@ -114,7 +114,7 @@ def test_every_key_is_in_the_example_with_its_default(table: str, key: str, defa
             assert (written or []) == list(default)  # an empty hostlist is an empty text
         case Path():
             assert written == str(default)
-        case Mode() | schema.Market() | NodeOrder():
+        case Mode() | schema.Market() | schema.SlurmBackend() | NodeOrder():
             assert written == default.value
         case _:
             assert written == default

@@ -28,6 +28,7 @@ from cmscale.model import (
     Operation,
     OpId,
     Outcome,
+    Override,
     Plan,
     PoolName,
     Result,
@@ -161,6 +162,26 @@ def test_a_fact_holds_until_it_ends_is_replaced_or_dropped(journal: SqlJournal, 
     again.drop_fact(FactKind.PAUSE, "")
     assert journal.facts(NOW) == (resting,)
     again.dispose()
+
+
+def test_a_word_of_a_person_changes_all_it_means_or_nothing_and_is_told_each_time(
+    journal: SqlJournal, tmp_path: Path
+) -> None:
+    pause = Fact(FactKind.PAUSE, "", NOW, NOW + 60, "the network is being mended", "alice")
+    said = Event(NOW, EventKind.OVERRIDE, "", "alice on head1: pause for 1m: the network is being mended")
+    journal.close(T4, Closure(NOW + 300, Result.CAPACITY, "none left"))
+    with closing(sqlite3.connect(tmp_path / "state" / "journal.db")) as db:
+        db.execute("ALTER TABLE events RENAME TO away")
+        with pytest.raises(OperationalError):
+            journal.override(Override(said, put=(pause,), opened=(T4,)))
+        db.execute("ALTER TABLE away RENAME TO events")
+    assert journal.facts(NOW) == ()
+    assert list(journal.closed()) == [T4]
+    for _ in range(2):
+        journal.override(Override(said, put=(pause,), opened=(T4,)))
+    assert journal.facts(NOW) == (pause,)
+    assert journal.closed() == {}
+    assert journal.events(0.0) == (said, said)
 
 
 # --- what was seen ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from cmscale.model import Limits, NodeName, Operation, OpId, PoolName, Result, Verb
+from cmscale.shell.act import REPEATED_FOR_S
 from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Look, run, tick
 from cmscale.sim.cloud import Flaw
@@ -150,6 +151,31 @@ def test_a_call_of_unknown_effect_is_made_again_under_the_same_operation(cluster
     cluster.cloud.relent()
     cluster.run_until(lambda: cluster.finished)
     assert len(cluster.cloud.made) == 1
+
+
+def test_a_machine_that_came_after_minutes_of_calls_is_not_missed_before_listings_show_it(cluster: Cluster) -> None:
+    cluster.cloud.lag_s = 100
+    cluster.cloud.refuse(Result.TRANSIENT, for_s=500)
+    cluster.slurm.submit(1, ask(), run_s=5)
+    cluster.run_until(lambda: cluster.finished, every_s=20)
+    assert len(cluster.cloud.made) == 1
+    assert len(cluster.slurm.done) == 1
+
+
+def test_an_old_call_is_not_taken_for_none_before_listings_must_show_what_it_made(cluster: Cluster) -> None:
+    cluster.cloud.lag_s = 115
+    cluster.cloud.refuse(Result.TRANSIENT, for_s=500)
+    cluster.slurm.submit(1, ask(), run_s=5)
+    cluster.run_until(lambda: cluster.clock.now() - cluster.began > 500, every_s=10)
+    cluster.kill_after("start")
+    with pytest.raises(Killed):
+        cluster.tick(20, every_s=10)
+    cluster.daemon = cluster.start()
+    (operation,) = cluster.journal.under_way()
+    cluster.clock.at = operation.began + REPEATED_FOR_S + 1  # now it is too old to be made again
+    cluster.run_until(lambda: cluster.finished, every_s=10)
+    assert len(cluster.cloud.made) == 1
+    assert len(cluster.slurm.done) == 1
 
 
 def test_an_operation_that_stays_open_is_called_less_and_less_often(cluster: Cluster) -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cmscale.adapters.slurm.commands import SlurmCommands
+from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
 from cmscale.model import PoolName
+from cmscale.ports import Backend
 from cmscale.shell import config, wiring
 from cmscale.shell.config import Config
 from cmscale.shell.journal import SqlJournal
@@ -60,6 +63,23 @@ def test_pools_share_the_quota_that_the_cloud_counts_them_against(load: Load) ->
 
 def test_helpers_are_not_declared_to_slurm(load: Load) -> None:
     assert [each.pool.name for each in wiring.declared(load())] == ["t4"]
+
+
+def test_the_backend_of_the_configuration_decides_how_slurm_is_read(load: Load, tmp_path: Path) -> None:
+    def scheduler(slurm: str) -> SlurmCommands:
+        return wiring.scheduler(load("[sites.east]", f"[slurm]\n{slurm}\n[sites.east]"))
+
+    assert type(scheduler('backend = "commands"')) is SlurmCommands
+    assert type(scheduler("")) is type(scheduler('backend = "auto"')) is SlurmByPyslurm
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    bin_dir = f'bin_dir = "{tmp_path}"'
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\necho 'SLURM_VERSION = 22.05.8'\n")
+    scontrol.chmod(0o755)
+    forced = scheduler(f'backend = "pyslurm"\npyslurm_python = "{python}"\n{bin_dir}')
+    assert forced.backend() == Backend("pyslurm", "PySlurm's process ended with exit status 1")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.lab.lab import Lab
 from cmscale.lab.pools import LabPool
 from cmscale.lab.slurm import Home
 from cmscale.model import Job, NodeName, NodeRecord, Pool, PoolName, Shape, SiteName
+from tests import ways
 
 POOL = Pool(
     PoolName("t4"),
@@ -30,10 +30,11 @@ _LAB_POOL = LabPool("t4", "t4-[1-4]", 4, 15000, 0.5, "g4dn.xlarge", gpus=1, gpu_
 class Cluster:
     """Slurm on loopback. Nodes of POOL exist in its configuration alone until `boot`."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, way: str = ways.COMMANDS) -> None:
         self.lab = lab
         self.conf = lab.slurm_conf
-        self.slurm = SlurmCommands(self.conf)
+        self.way = way
+        self.slurm = ways.scheduler(way, self.conf)
 
     def boot(self, name: str) -> None:
         """A machine of this name starts, and its slurmd with it."""
@@ -81,10 +82,12 @@ class Cluster:
             time.sleep(0.05)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(params=ways.WAYS)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
     """A running Slurm as it is right after its first start: the cloud nodes declared, and nothing drained."""
+    if request.param == ways.PYSLURM:
+        ways.skip_without_pyslurm()
     slurm = {"Licenses": "matlab:4", "PartitionName": "cloud Nodes=cmscale_t4 State=UP"}
     with Lab(tmp_path / "lab", pools=[_LAB_POOL], home=Home(count=1), boot_s=(0.1, 0.2), slurm=slurm) as lab:
         lab.command("scontrol", "update", "nodename=t4-[1-4]", "state=resume")
-        yield Cluster(lab)
+        yield Cluster(lab, request.param)

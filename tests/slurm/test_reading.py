@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from cmscale.adapters.slurm.commands import SlurmCommands
+from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
 from cmscale.model import Help, JobId, NodeName, Pool, PoolName, Result, Shape
 from cmscale.ports import Misconfigured, Unavailable
+from tests import ways
 from tests.slurm.conftest import POOL, Cluster
 
 
@@ -54,6 +56,45 @@ def test_every_kind_of_job_is_read(cluster: Cluster) -> None:
         "held by its user",
         "its begin time has not come",
     ]
+
+
+@pytest.mark.parametrize("cluster", [ways.PYSLURM], indirect=True)
+def test_by_either_way_the_same_jobs_and_nodes_are_read(cluster: Cluster) -> None:
+    cluster.slurm.drain(POOL.nodes, "cm-scale: off", off=True)
+    for options in (
+        "-p cloud --gpus=3",
+        "-p cloud -N2 --gpus-per-node=t4:1",
+        "-p cloud,batch --gres=gpu:1",
+        "-p cloud -a 0-100%7",
+        "-a 0-3",
+        "-p cloud -H -a 0-10:2",
+        "-H -a 1,3,7,12,20,31,45,62,80,99,120,142,165,189,214,240,267,295,324,354",
+        "-p cloud -N3 -n6 -c2 --ntasks-per-node=2",
+        "-p cloud --mem=2G -N2 -n4",
+        "-p cloud --mem-per-cpu=2G -n4",
+        "-p cloud --mem=0 --exclusive -t 90",
+        "-p cloud -C aws-us-east-1&gpu --deadline=now+7200 -t 1-2:03:04",
+        "-p cloud --begin=now+3600",
+        "-p cloud -L matlab:2 -x t4-1",
+        "-p cloud -w t4-2 --comment None",
+        "-p cloud --gpus=2 --cpus-per-gpu=2 --mem-per-gpu=3G",
+        "-p cloud --gpus-per-task=1 -n2 --no-requeue",
+        "-p cloud --gpus-per-socket=1 --sockets-per-node=1",
+        "-p cloud -s --exclusive=user",
+        "-n2 : -n1",
+    ):
+        cluster.submit(*options.split())
+    commands = ways.scheduler(ways.COMMANDS, cluster.conf)
+
+    def same() -> bool:
+        # A job that starts between the two looks differs.
+        return {job.id: job for job in cluster.slurm.jobs().items} == {job.id: job for job in commands.jobs().items}
+
+    cluster.wait(same)
+    assert len(commands.jobs().items) > 20
+    assert {node.name: node for node in cluster.slurm.nodes().items} == {
+        node.name: node for node in commands.nodes().items
+    }
 
 
 def test_hostile_text_breaks_and_forges_nothing(cluster: Cluster) -> None:
@@ -107,8 +148,8 @@ def test_problems_are_found_in_a_real_configuration(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_slurmctld_that_is_gone_is_unavailable_within_the_time_limit(cluster: Cluster) -> None:
+    slurm = ways.scheduler(cluster.way, cluster.conf, time_limit_s=3)
     cluster.lab.stop_slurmctld()
-    slurm = SlurmCommands(cluster.conf, time_limit_s=3)
     began = time.monotonic()
     with pytest.raises(Unavailable) as caught:
         slurm.jobs()
@@ -122,4 +163,4 @@ def test_a_wrong_slurm_conf_is_named(cluster: Cluster, tmp_path: Path) -> None:
     wrong = tmp_path / "slurm.conf"
     wrong.write_text(cluster.conf.read_text() + "Bogus=1\n")
     with pytest.raises(Misconfigured, match="Parsing error at unrecognized key: Bogus"):
-        SlurmCommands(wrong).nodes()
+        (SlurmCommands(wrong) if cluster.way == ways.COMMANDS else SlurmByPyslurm(wrong)).nodes()

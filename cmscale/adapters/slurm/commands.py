@@ -13,7 +13,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from cmscale.adapters.slurm import check, records, reservations
 from cmscale.adapters.slurm.hostlist import fold
 from cmscale.model import Job, JobId, NodeName, NodeRecord, Outcome, Pool, Reservation, Result
-from cmscale.ports import Misconfigured, Reading, Unavailable
+from cmscale.ports import Backend, Misconfigured, Reading, Unavailable
 
 T = TypeVar("T")
 
@@ -71,8 +71,8 @@ class SlurmCommands:
 
     def jobs(self) -> Reading[Job]:
         with ThreadPoolExecutor(max_workers=2) as beside:
-            excluded, settings = beside.submit(self._excluded), beside.submit(self._settings)
-            rows = self._rows("squeue", ("-h", "-a", "--local"), records.SQUEUE_FIELDS)
+            excluded, settings = beside.submit(self._excluded), beside.submit(self.settings)
+            rows = self.rows("squeue", ("-h", "-a", "--local"), records.SQUEUE_FIELDS)
         return records.jobs(rows, excluded.result(), time.time(), records.counting(settings.result()))
 
     def _excluded(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ class SlurmCommands:
         return dict(line.split(_SEPARATOR, 1) for line in listed.splitlines() if _SEPARATOR in line)
 
     def nodes(self) -> Reading[NodeRecord]:
-        return records.nodes(self._rows("sinfo", ("-h", "-a", "-N", "--local"), records.SINFO_FIELDS))
+        return records.nodes(self.rows("sinfo", ("-h", "-a", "-N", "--local"), records.SINFO_FIELDS))
 
     def reservations(self) -> Reading[Reservation]:
         return reservations.read(self._ask("scontrol", "show", "reservation", "--oneliner"), time.time())
@@ -97,12 +97,17 @@ class SlurmCommands:
 
     def problems(self, pools: Sequence[Pool]) -> Sequence[str]:
         """What an admin must change in Slurm before cm-scale can work, a sentence each. Raises Unavailable."""
-        return check.problems(self._settings(), self.version(), self.nodes().items, pools)
+        return check.problems(self.settings(), self.version(), self.nodes().items, pools)
 
-    def _settings(self) -> dict[str, str]:
+    def backend(self) -> Backend:
+        return Backend("commands", 'slurm.backend is "commands"')
+
+    def settings(self) -> dict[str, str]:
+        """Slurm's configuration, as slurmctld has it. Raises Unavailable."""
         return check.config(self._ask("scontrol", "show", "config"))
 
-    def _rows(self, command: str, options: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
+    def rows(self, command: str, options: Sequence[str], fields: Sequence[str]) -> Iterator[list[str]]:
+        """What squeue or sinfo says in these fields, a row for each record. Raises Unavailable."""
         # A width is read up to the first character that is no digit, so the end must not begin with one.
         end = f"\x1e{secrets.token_hex(16)}"
         wanted = f":0{_SEPARATOR},".join(fields) + f":0{end}"
@@ -114,7 +119,7 @@ class SlurmCommands:
             )
         self._must_be_ok(command, answer)
         # A person's words stand last, so the last field takes all separators that are left.
-        return [record.split(_SEPARATOR, len(fields) - 1) for record in answer.out.split(end + "\n") if record]
+        return (record.split(_SEPARATOR, len(fields) - 1) for record in answer.out.split(end + "\n") if record)
 
     # --- acting ---
 
@@ -249,7 +254,7 @@ class SlurmCommands:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=self._environment(),
+                env=self.environment(),
                 start_new_session=True,
             )
         except OSError as error:
@@ -272,7 +277,8 @@ class SlurmCommands:
                 raise
         return _Answer(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Ours, less what would change Slurm's answers."""
         # A site's SQUEUE_FORMAT, SINFO_PARTITION or SLURM_CLUSTERS would change what we read.
         keep = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"}
         own = {

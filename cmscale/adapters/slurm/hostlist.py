@@ -10,14 +10,19 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from cmscale.model import NodeName
 
 
-@lru_cache(maxsize=4096)
-def expand(text: str) -> tuple[NodeName, ...]:
+def unfold(text: str) -> tuple[NodeName, ...]:
     """The names of a folded list, in order. Raises ValueError for text that is none."""
     try:
         # No resolver: a group of ClusterShell ("@gpu") has no meaning in Slurm.
         return tuple(NodeName(name) for name in NodeSet(text, resolver=RESOLVER_NOGROUP))
     except NodeSetException as error:
         raise ValueError(f"{text!r} is no list of nodes: {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def expand(text: str) -> tuple[NodeName, ...]:
+    """As `unfold`, for lists that are seen again and again."""
+    return unfold(text)
 
 
 @lru_cache(maxsize=4096)

@@ -198,24 +198,31 @@ def jobs(
 ) -> Reading[Job]:
     """The jobs of rows of SQUEUE_FIELDS; `exclude` has the excluded nodes of each pending job, by its JobID."""
     split = len(_ASK_FIELDS)
-    found: list[tuple[_JobWords, tuple[str, ...]]] = []
+    found: list[tuple[_JobWords, _Asked]] = []
     unreadable: list[str] = []
-    for row in rows:
-        if len(row) == len(SQUEUE_FIELDS):
-            found.append((_JobWords._make(row[split:]), tuple(row[:split])))
-        else:
-            unreadable.append(f"a job could not be read: {len(row)} fields where {len(SQUEUE_FIELDS)} were asked for")
     # Tasks with a record of their own use up the array's % limit: running ones, and waiting ones that were split off.
-    apart = Counter(words.array for words, _ in found if words.tasks.isdecimal() and words.state != "COMPLETING")
-    items: list[Job] = []
-    for words, ask_words in found:
+    apart: Counter[str] = Counter()
+    for row in rows:
+        if len(row) != len(SQUEUE_FIELDS):
+            unreadable.append(f"a job could not be read: {len(row)} fields where {len(SQUEUE_FIELDS)} were asked for")
+            continue
+        words = _JobWords._make(row[split:])
+        if words.tasks.isdecimal() and words.state != "COMPLETING":
+            apart[words.array] += 1
         excluded = exclude.get(words.key)
         if excluded is None and words.state in WAITING:
             # It is in one of the two answers alone: it changed between them, and is read again next tick.
             continue
         try:
-            items.append(_job(words, _asked(ask_words, excluded or "", counts), apart[words.array], now))
-        except ValueError as error:
+            # At once, so that what many ask alike is held once: a queue's words are ten times the size of its jobs.
+            found.append((words, _asked(tuple(row[:split]), excluded or "", counts)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this record's
+            unreadable.append(f"job {words.id} could not be read: {error}")
+    items: list[Job] = []
+    for words, asked in found:
+        try:
+            items.append(_job(words, asked, apart[words.array], now))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this record's
             unreadable.append(f"job {words.id} could not be read: {error}")
     return Reading(tuple(items), tuple(unreadable))
 
@@ -372,8 +379,8 @@ def nodes(rows: Iterable[Sequence[str]]) -> Reading[NodeRecord]:
     items: list[NodeRecord] = []
     for name, words in first.items():
         try:
-            items.append(_node(words, tuple(partitions[name])))
-        except ValueError as error:
+            items.append(_node(words, tuple(sorted(partitions[name]))))
+        except Exception as error:  # noqa: BLE001 - as above
             unreadable.append(f"node {name} could not be read: {error}")
     return Reading(tuple(items), tuple(unreadable))
 

@@ -26,7 +26,7 @@ def read(answer: str, now: float) -> Reading[Reservation]:
             continue
         try:
             reservation = _reservation(line)
-        except ValueError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this record's
             unreadable.append(f"a reservation could not be read: {error}")
             continue
         if reservation.end > now:
