@@ -58,7 +58,7 @@ def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) ->
             for there in room.place(group.ask, group.tasks, home.nothing_new):
                 served.by(there, tasks)
                 home.uses(there, group.ask)
-            yield from home.patient(tasks)
+            yield from home.patient(tasks, group.ask)
         while (left := group.tasks - tasks.taken) and (placement := spot.place_next(room, group, left)):
             served.by(placement, tasks)
         if left and (gangs.mine or spot.spot):
