@@ -283,6 +283,8 @@ class Pool:
     """When its nodes may serve Slurm; empty: always. At other times they have another role."""
     billing_quantum_s: float = 0.0
     """Machines are paid for in whole quanta, counted from their start; 0: by the second."""
+    billing_minimum_s: float = 0.0
+    """A machine is paid for at least so long after each start."""
     boot_s: float = 180.0
     """What a boot usually takes: the estimate users are shown."""
     boot_limit_s: float = 900.0
@@ -482,6 +484,8 @@ class Result(Enum):
     """The machine was made and never joined Slurm."""
     PROLOG = "prolog"
     """The site's own script before a start failed."""
+    BUDGET = "budget"
+    """No money is left for it in this period; no call was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,6 +577,9 @@ class EventKind(Enum):
     OVERRIDE = "override"
     """A person decided otherwise: a pause, a keep, a drained site, and the end of each. None of them is left out."""
     POLICY_FAILED = "policy-failed"
+    BUDGET_NEARLY_SPENT = "budget-nearly-spent"
+    BUDGET_REACHED = "budget-reached"
+    BUDGET_OPENED = "budget-opened"
     CLOCK_JUMPED = "clock-jumped"
 
     @classmethod
@@ -588,8 +595,181 @@ class Event:
     at: float
     kind: EventKind
     subject: str
-    """The pool, node, job or policy."""
+    """The pool, node, job, policy or budget."""
     text: str
+
+
+# --- what things cost ------------------------------------------------------------------------------------------------
+
+DOLLAR = 3_600_000_000_000
+"""Amounts are whole numbers of micro-dollars an hour times milliseconds: a price times a time is exact, and so is every
+sum. So many of them are a dollar."""
+
+EACH = "*"
+"""The user, or account, of a budget that everybody has for themselves."""
+
+
+def price(dollars_hour: float) -> int:
+    """What a millisecond costs: a price, in whole micro-dollars an hour."""
+    return round(dollars_hour * 1_000_000)
+
+
+def dollars(amount: int) -> float:
+    return amount / DOLLAR
+
+
+class Spending(Enum):
+    """What a machine did while it was paid for."""
+
+    BOOT = "boot"
+    IDLE = "idle"
+    """Nothing for a job: it waited for one, helped others, was powered off and kept, or was paid for and given back."""
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """To whom a cost is put down: whose job ran, or for whose job a machine was started."""
+
+    user: str = ""
+    account: str = ""
+    job: str = ""
+
+
+NOBODY = Payer()
+"""Who pays for what was started for no job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One line of the bill; its time is kept beside it."""
+
+    hour: int
+    """When the hour of it began, by the site's clock; for days that are long over, the day."""
+    pool: PoolName
+    spending: Spending
+    payer: Payer
+    price: int
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One stretch in which a machine is paid for: from a start until it is powered off, or from then on at the price of
+    a machine that is kept. Metered up to a time."""
+
+    machine: MachineId
+    node: NodeName
+    pool: PoolName
+    running: bool
+    launched: float
+    """When it began, by the cloud's own word."""
+    until: float
+    """What was before is in the bill."""
+    paid_ms: int
+    """How much of it is."""
+    price: int
+    owner: Payer
+
+
+class Period(Enum):
+    """Of the calendar."""
+
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
+
+
+PER: Mapping[Period, str] = MappingProxyType({Period.HOUR: "an hour", Period.DAY: "a day", Period.MONTH: "a month"})
+
+
+class AtLimit(Enum):
+    """What happens when a budget is used up. No job is ever ended for it."""
+
+    STOP_STARTING = "stop-starting"
+    SPOT_ONLY = "spot-only"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much may be spent in a period: in all, or in a pool, by an account, by a user."""
+
+    name: str
+    per: Period
+    limit: int
+    pool: PoolName | None = None
+    account: str = ""
+    user: str = ""
+    at_limit: AtLimit = AtLimit.STOP_STARTING
+    warn_at: float = 0.8
+    """The share of the limit at which admins are told."""
+    ahead_s: float | None = None
+    """For how long from now machines that are up are counted on; None: to the end of the period."""
+    currency: str = "USD"
+
+    @property
+    def text(self) -> str:
+        """100 dollars a day: $100 a day."""
+        amount = f"{dollars(self.limit):g}"
+        return f"{f'${amount}' if self.currency == 'USD' else f'{amount} {self.currency}'} {PER[self.per]}"
+
+    @property
+    def personal(self) -> bool:
+        return bool(self.account or self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one payer has spent in one pool."""
+
+    pool: PoolName
+    payer: Payer
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was spent so far in the period that runs now."""
+
+    begin: float
+    end: float
+    costs: tuple[Cost, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """What has become of one budget in the period that runs now; of a budget of each user, of one user's."""
+
+    budget: Budget
+    who: str
+    """Whose it is; empty where it is nobody's own."""
+    spent: int
+    committed: int
+    """What the machines that are there will have cost besides at the end of the period, if none is given back."""
+    until: float
+    """When the period ends."""
+    why: str = ""
+    """What is used up, by whom, and when it opens; empty if machines may be started."""
+
+    @property
+    def used_up(self) -> bool:
+        """True if nothing more may be started."""
+        return self.spent + self.committed >= self.budget.limit
+
+    @property
+    def gone(self) -> bool:
+        """True if the money itself is gone: nothing that is given back now would open it again."""
+        return self.spent >= self.budget.limit
+
+    def concerns(self, pool: Pool) -> bool:
+        """True if it may stand against starts from the pool."""
+        return self.budget.pool in {None, pool.name} and not (
+            self.budget.at_limit is AtLimit.SPOT_ONLY and pool.market == "spot"
+        )
+
+    def shuts(self, pool: Pool) -> bool:
+        """True if nothing may be started from the pool now, whoever asks."""
+        return self.used_up and not self.budget.personal and self.concerns(pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -628,6 +808,13 @@ class Snapshot:
     """For how long each node had a machine in the last two weeks; of pools that start the least used first."""
     utc_offset_s: float = 0.0
     """What the site's clock is ahead of UTC."""
+    budgets: tuple[Budget, ...] = ()
+    spent: Mapping[Period, Spent] = field(default_factory=lambda: MappingProxyType({}))
+    """For each period of a budget."""
+    owners: Mapping[NodeName, Payer] = field(default_factory=lambda: MappingProxyType({}))
+    """For whom the machine of each node was started, as far as it was started for anybody."""
+    purses: tuple[Purse, ...] = ()
+    """What has become of each budget."""
     surplus: tuple[Machine, ...] = ()
     """Machines of ours beside the one that serves their node: second machines of a name."""
     unseen: str = ""
@@ -638,11 +825,11 @@ class Snapshot:
     """One sentence for each record that could not be read."""
 
     def shut(self, pool: Pool) -> Closure | None:
-        """Why nothing is started from a pool now: its own closure, or credentials that its site refuses."""
+        """Why nothing is started from a pool now: its own closure, credentials that its site refuses, or no money."""
         own = self.closed.get(pool.name)
         if own and own.result is not Result.THROTTLED and self.now < own.until:
             return own
-        return self._at_site(pool.site, Result.AUTH) or self._of_family(pool)
+        return self._at_site(pool.site, Result.AUTH) or self._of_family(pool) or self._capped(pool)
 
     def fact(self, kind: FactKind, subject: str = "") -> Fact | None:
         return self.facts.get((kind, subject))
@@ -664,6 +851,11 @@ class Snapshot:
         own = self.closed.get(pool.name)
         throttled = own is not None and own.result is Result.THROTTLED  # which closed nothing
         return own if own and not throttled and 0 < own.until <= self.now else None
+
+    def _capped(self, pool: Pool) -> Closure | None:
+        """No money is left for the pool."""
+        purse = next((purse for purse in self.purses if purse.shuts(pool)), None)
+        return Closure(purse.until, Result.BUDGET, purse.why.removeprefix("budget ")) if purse else None
 
     def _of_family(self, pool: Pool) -> Closure | None:
         """A quota that a pool shares: what one may not have more of, its whole family may not."""

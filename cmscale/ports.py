@@ -10,12 +10,13 @@ Messages of both are one sentence for an admin, naming the command, file or addr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from cmscale.model import (
     Closure,
+    Cost,
     Creations,
     Event,
     Fact,
@@ -23,6 +24,7 @@ from cmscale.model import (
     Job,
     JobId,
     Launch,
+    Life,
     Machine,
     MachineId,
     NodeName,
@@ -37,6 +39,7 @@ from cmscale.model import (
     Reservation,
     SiteName,
     Snapshot,
+    Use,
 )
 
 T = TypeVar("T")
@@ -179,6 +182,26 @@ class Journal(Protocol):
 
     def used_s(self, since: float, now: float) -> Mapping[NodeName, float]:
         """For how long each node had a machine since then."""
+
+    # --- what machines cost
+
+    def lives(self) -> tuple[Life, ...]:
+        """The stretches of machines that were paid for when the bill was written last."""
+
+    def put_spending(self, lives: Collection[Life], bill: Mapping[Use, int]) -> None:
+        """Keep the lives that go on, these and no others, and add to the bill, both or neither."""
+
+    def bill(self, begin: float, end: float) -> Mapping[Use, int]:
+        """The lines of the bill whose hours, or days, began then, with their milliseconds."""
+
+    def costs(self, begin: float, end: float) -> tuple[Cost, ...]:
+        """What each payer has spent in each pool in hours that began then; jobs are not told apart."""
+
+    def given_back(self, machines: Collection[MachineId]) -> Mapping[MachineId, tuple[float, ...]]:
+        """When calls that powered off or deleted each of these machines had ended, oldest first."""
+
+    def roll_up(self, now: float, day_of: Callable[[float], float]) -> None:
+        """Make days of hours that are long past, and of days that are longer past forget their jobs."""
 
     # --- dated facts
 

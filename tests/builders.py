@@ -7,9 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 from cmscale.model import (
+    DOLLAR,
     HOME,
     OFF_REASON,
     Ask,
+    Budget,
+    Cost,
     Fact,
     FactKind,
     Goal,
@@ -22,6 +25,8 @@ from cmscale.model import (
     Node,
     NodeName,
     Notice,
+    Payer,
+    Period,
     Pool,
     PoolName,
     Power,
@@ -30,6 +35,7 @@ from cmscale.model import (
     SiteKind,
     SiteName,
     Snapshot,
+    Spent,
     Want,
 )
 
@@ -134,6 +140,18 @@ def fact(kind: FactKind, subject: str = "", **changes: Any) -> Fact:
 def facts(*each: Fact) -> Mapping[tuple[FactKind, str], Fact]:
     """Facts as a snapshot holds them."""
     return MappingProxyType({(fact.kind, fact.subject): fact for fact in each})
+
+
+def budget(limit: float = 1.0, per: Period = Period.DAY, **changes: Any) -> Budget:
+    return Budget("money", per, round(limit * DOLLAR), **changes)
+
+
+def spent(*costs: Cost, begin: float = NOW - 3600, end: float = NOW + 3600) -> Spent:
+    return Spent(begin, end, costs)
+
+
+def cost(dollars: float, of: str = "t4", user: str = "", account: str = "") -> Cost:
+    return Cost(PoolName(of), Payer(user, account), round(dollars * DOLLAR))
 
 
 def notice(deadline: float = NOW + 120, why: str = "spot interruption") -> Notice:

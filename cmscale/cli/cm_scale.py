@@ -11,7 +11,19 @@ from pathlib import Path
 
 import click
 
-from cmscale.cli import daemon, events, explaining, looks, overriding, pausing, policies, replaying, setting_up, trying
+from cmscale.cli import (
+    cost,
+    daemon,
+    events,
+    explaining,
+    looks,
+    overriding,
+    pausing,
+    policies,
+    replaying,
+    setting_up,
+    trying,
+)
 from cmscale.cli.shared import config_option, fail
 from cmscale.ports import Unavailable
 from cmscale.shell import wiring
@@ -35,6 +47,7 @@ for command in (
     looks.nodes,
     explaining.explain_,
     events.events,
+    cost.cost,
     replaying.replay,
     pausing.pause,
     pausing.resume,

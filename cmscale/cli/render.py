@@ -23,8 +23,23 @@ from rich.table import Table
 
 from cmscale.adapters.slurm.hostlist import fold
 from cmscale.core import compare
+from cmscale.core.budgets import title
 from cmscale.core.telling import decision
-from cmscale.model import Action, FactKind, Help, Job, Node, Plan, Pool, Power, Refusal, Snapshot, Verb
+from cmscale.model import (
+    Action,
+    FactKind,
+    Help,
+    Job,
+    Node,
+    Plan,
+    Pool,
+    Power,
+    Purse,
+    Refusal,
+    Snapshot,
+    Verb,
+    dollars,
+)
 from cmscale.ports import Backend
 from cmscale.shell.overrides import OVERRIDES, Hold, Kind, holds, together
 
@@ -207,6 +222,7 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any], backend: 
         "paused": view.fact(FactKind.PAUSE),
         "overrides": [hold for hold in holds(view.facts.values(), {}) if hold.kind in OVERRIDES],
         "price_hour": sum(_price_hour(view.pools[node.pool], node) for node in view.nodes.values() if node.pool),
+        "budgets": [purse_json(purse) for purse in view.purses],
         "unseen": unseen(view),
         "unreadable": view.unreadable,
     }
@@ -262,12 +278,44 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         Column(heading, [_cell(pool[key]) for pool in told["pools"]], right=heading not in {"pool", "site", "closed"})
         for heading, key in headings.items()
     ]
-    _print_table(columns, out, droppable=("site", "$/h each"))
+    print_table(columns, out, droppable=("site", "$/h each"))
     out.print(f"price    ${told['price_hour']:.2f} an hour for the machines there are")
+    purse_lines(told["budgets"], out)
     for sentence in told["unreadable"]:
         out.print(sentence)
     if jobs["never"]:
         out.print(f"Next: cm-scale explain job {next(iter(jobs['never']))}")
+
+
+def purse_json(purse: Purse) -> dict[str, Any]:
+    budget = purse.budget
+    return {
+        "name": budget.name,
+        "title": f"{title(purse)} ({budget.text})",
+        "who": purse.who,
+        "per": budget.per.value,
+        "currency": budget.currency,
+        "limit": dollars(budget.limit),
+        "spent": round(dollars(purse.spent), 6),
+        "committed": round(dollars(purse.committed), 6),
+        "at_limit": budget.at_limit.value,
+        "used_up": purse.used_up,
+        "opens": purse.until if purse.used_up else None,
+        "why": purse.why,
+    }
+
+
+def purse_lines(purses: Iterable[Mapping[str, Any]], out: Console) -> None:
+    """What has become of each budget."""
+    for told in purses:
+        spent, committed = (money(told[key], told["currency"]) for key in ("spent", "committed"))
+        rest = told["why"].partition(" is used up: ")[2] if told["used_up"] else f"{committed} more with what is up"
+        out.print(f"{told['title']}: {spent} spent; {'used up: ' if told['used_up'] else ''}{rest}")
+
+
+def money(amount: float, currency: str) -> str:
+    """To the cent."""
+    return f"${amount:.2f}" if currency == "USD" else f"{amount:.2f} {currency}"
 
 
 def _override_lines(overrides: Iterable[Hold], now: float) -> list[str]:
@@ -289,7 +337,7 @@ def hold_lines(holds: Sequence[tuple[Hold, str, str]], out: Console) -> None:
         Column("by", [hold.by for hold, _, _ in holds]),
         Column("why", [hold.why for hold, _, _ in holds]),
     ]
-    _print_table(columns, out, droppable=())
+    print_table(columns, out, droppable=())
 
 
 def node_json(view: Snapshot, node: Node) -> dict[str, Any]:
@@ -323,7 +371,7 @@ def node_lines(rows: Sequence[Mapping[str, Any]], now: float, out: Console) -> N
         Column("jobs", [",".join(row["jobs"]) for row in rows]),
         Column("trouble", [row["sick"] for row in rows]),
     ]
-    _print_table(columns, out, droppable=("site", "age", "slurm", "pool", "machine"))
+    print_table(columns, out, droppable=("site", "age", "slurm", "pool", "machine"))
 
 
 _WAYS = {"commands": "Slurm's commands", "pyslurm": "PySlurm"}
@@ -361,7 +409,7 @@ GAP = 2
 LONGEST_WORD = 30
 
 
-def _print_table(columns: Iterable[Column], out: Console, droppable: Sequence[str]) -> None:
+def print_table(columns: Iterable[Column], out: Console, droppable: Sequence[str]) -> None:
     """Columns without content are left out, then as many of the droppable ones as must be; what is left wraps."""
     shown = [column for column in columns if any(column.cells)]
     left_out: list[str] = []

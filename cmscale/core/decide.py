@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from cmscale.core import explain
+from cmscale.core import budgets, explain
 from cmscale.core.binding import bindings, releases
 from cmscale.core.guards import Bench, Proposal, admit
 from cmscale.core.steps import step
@@ -41,7 +41,7 @@ ASKED_AGAIN_S = 60.0
 """A requeue that Slurm did not carry out is asked for again after this time."""
 
 
-OF_A_JOB = frozenset({"creations_per_job", "search_time", "queue_thresholds"})
+OF_A_JOB = frozenset({"creations_per_job", "search_time", "queue_thresholds", "within_own_budget"})
 """Guards whose reason is the job's own: no other node would change it."""
 
 
@@ -60,13 +60,15 @@ def decide(view: Snapshot, policies: Sequence[Policy], limits: Limits) -> Plan:
         return Plan(view.tick, view.now, idle_because=f"Slurm could not be read, so nothing is done: {view.unseen}")
     if view.doubt:
         return Plan(view.tick, view.now, idle_because=view.doubt)
-    first = _judge(view, _propose(view, policies), limits)
+    held = budgets.held(view)
+    asked = replace(view, jobs=tuple(job for job in view.jobs if job.id not in held)) if held else view
+    first = _judge(view, _propose(asked, policies, held), limits)
     barred = {refusal.goal.job: refusal for refusal in first.refused if refusal.guard in OF_A_JOB and refusal.goal.job}
     if not barred:
         return _planned(view, first)
     # A job that may start nothing must not keep room, in thought, from those behind it.
-    others = replace(view, jobs=tuple(job for job in view.jobs if job.id not in barred or not job.pending))
-    second = _judge(view, _propose(others, policies), limits)
+    others = replace(asked, jobs=tuple(job for job in asked.jobs if job.id not in barred or not job.pending))
+    second = _judge(view, _propose(others, policies, held), limits)
     return _planned(view, second, tuple(barred.values()))
 
 
@@ -131,8 +133,9 @@ class _Proposed:
     failed: tuple[PolicyFailure, ...]
 
 
-def _propose(view: Snapshot, policies: Sequence[Policy]) -> _Proposed:
-    """All goals, at most one a node: the first policy to claim a node keeps it. A policy that fails yields nothing."""
+def _propose(view: Snapshot, policies: Sequence[Policy], held: Mapping[JobId, Wait]) -> _Proposed:
+    """All goals, at most one a node: the first policy to claim a node keeps it. A policy that fails yields nothing.
+    Jobs that are held wait, whatever policies say."""
     claims: dict[NodeName, Goal] = {}
     claimed_by: dict[NodeName, str] = {}
     waits: dict[JobId, Wait] = {}
@@ -158,7 +161,7 @@ def _propose(view: Snapshot, policies: Sequence[Policy]) -> _Proposed:
                 waits = own_waits | waits
         except Exception as error:  # noqa: BLE001 - a site's own policy may raise anything; the tick goes on without it
             failed.append(PolicyFailure(policy.name, f"{type(error).__name__}: {error}"))
-    return _Proposed(tuple(claims.values()), claimed_by, waits, tuple(failed))
+    return _Proposed(tuple(claims.values()), claimed_by, {**waits, **held}, tuple(failed))
 
 
 def _incomplete(view: Snapshot, goals: Iterable[Goal]) -> frozenset[GangId]:

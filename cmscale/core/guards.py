@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from cmscale.core.budgets import start_cost, title, whose
 from cmscale.core.rates import Account, account, tokens
 from cmscale.core.steps import Step
 from cmscale.model import (
     DESTRUCTIVE,
+    NOBODY,
     Creations,
     FactKind,
     GangId,
@@ -25,10 +27,12 @@ from cmscale.model import (
     Limits,
     Node,
     NodeName,
+    Payer,
     PolicyFailure,
     Pool,
     PoolName,
     Power,
+    Purse,
     Refusal,
     Snapshot,
     Verb,
@@ -70,6 +74,8 @@ class Tally:
     together: Counter[str] = field(default_factory=Counter)
     tries: dict[PoolName, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """What was started from each pool."""
+    paid_by: Counter[tuple[PoolName, Payer]] = field(default_factory=Counter)
+    """How many machines were started, by pool and payer."""
 
     def count(self, proposal: Proposal, bench: Bench, times: int = 1) -> None:
         """Count a start; with -1 times take it back."""
@@ -86,6 +92,7 @@ class Tally:
         _add(self.together, proposal.together, times)
         _add(self.tries[pool.name], proposal.together, times)
         _add(self.calls[payer], proposal.call, times)
+        _add(self.paid_by, (pool.name, bench.payer(proposal)), times)
 
 
 def _add(counter: Counter[T], key: T, times: int) -> None:
@@ -116,6 +123,9 @@ class Bench:
     """Those of partitions with thresholds."""
     waiting: Counter[str]
     """How many jobs wait for nodes in each of these partitions."""
+    purses: Mapping[tuple[str, str], Purse]
+    payers: Mapping[JobId, Payer]
+    """Whose each job is; where there are budgets."""
     paused: str
     recent: tuple[int, int]
     """How many machines were started in the last minute, and in the last hour."""
@@ -153,6 +163,8 @@ class Bench:
             helped=helped,
             jobs=jobs,
             waiting=_waiting(jobs.values()),
+            purses={(purse.budget.name, purse.who): purse for purse in view.purses},
+            payers={job.id: Payer(job.user, job.account) for job in view.jobs} if view.budgets else {},
             paused=f"paused: {pause.why}" if pause else "",
             recent=(minute, sum(launch.machines for launch in view.launches)),
         )
@@ -162,6 +174,10 @@ class Bench:
         if proposal.step.verb is not Verb.START or proposal.node.pool is None:
             return None
         return self.view.pools.get(proposal.node.pool)
+
+    def payer(self, proposal: Proposal) -> Payer:
+        """Whose job it is for which a machine is started."""
+        return self.payers.get(proposal.goal.job, NOBODY) if proposal.goal.job else NOBODY
 
 
 def _threshold_jobs(view: Snapshot) -> dict[JobId, Job]:
@@ -255,6 +271,42 @@ def static_machines(proposal: Proposal, bench: Bench, _: Tally) -> str:
     pool = bench.starting(proposal)
     if pool and pool.static and proposal.node.power is Power.GONE:
         return f"{pool.name} is static, and {pool.site} shows no machine for {proposal.node.name}"
+    return ""
+
+
+@asked_if(lambda bench: bool(bench.view.budgets))
+def within_budget(proposal: Proposal, bench: Bench, tally: Tally) -> str:
+    """Nothing is started whose budget is used up: by what was spent, and what is up if it runs on to the end."""
+    return _beyond(proposal, bench, tally, personal=False)
+
+
+@asked_if(lambda bench: any(budget.personal for budget in bench.view.budgets))
+def within_own_budget(proposal: Proposal, bench: Bench, tally: Tally) -> str:
+    """The same of the budget of the job's user, or of its account."""
+    return _beyond(proposal, bench, tally, personal=True)
+
+
+def _beyond(proposal: Proposal, bench: Bench, tally: Tally, *, personal: bool) -> str:
+    pool = bench.starting(proposal)
+    if pool is None:
+        return ""
+    for budget in bench.view.budgets:
+        who = whose(budget, pool.name, bench.payer(proposal))
+        if budget.personal is not personal or who is None:
+            continue
+        period = bench.view.spent[budget.per]
+        purse = bench.purses.get((budget.name, who)) or Purse(budget, who, 0, 0, period.end)
+        if not purse.concerns(pool):
+            continue
+        if purse.used_up:
+            return purse.why
+        started = sum(
+            count * start_cost(budget, bench.view.pools[name], bench.view.now, period.end)
+            for (name, payer), count in tally.paid_by.items()
+            if whose(budget, name, payer) == who
+        )
+        if purse.spent + purse.committed + started >= budget.limit:
+            return f"{title(purse)} ({budget.text}) is used up with what is started now"
     return ""
 
 
@@ -486,6 +538,8 @@ _STARTS: tuple[Guard, ...] = (
     not_resting,
     not_quarantined,
     static_machines,
+    within_budget,
+    within_own_budget,
     pool_open,
     not_throttled,
     one_try_at_a_time,

@@ -16,6 +16,8 @@ CHANGES: Mapping[str, str] = {
     "not_resting": "the hours of its pool begin",
     "not_quarantined": "its rest ends; cm-scale explain node NAME --console shows what its machine wrote",
     "static_machines": "a machine with cm-scale's tags appears at the site",
+    "within_budget": "machines are given back, or the period ends; see cm-scale cost",
+    "within_own_budget": "machines are given back, or the period ends; see cm-scale cost",
     "pool_open": "the time passes, or the cause is mended; other pools are tried meanwhile",
     "not_throttled": "a few seconds pass",
     "one_try_at_a_time": "the machine that is tried joins Slurm",
@@ -42,6 +44,7 @@ MENDED: Mapping[Result, str] = {
     Result.IMAGE: "the pool's image is mended: cm-scale check",
     Result.BAD_REQUEST: "the pool's table in the configuration is mended: cm-scale check",
     Result.BOOT: "what keeps its machines from joining is mended: cm-scale explain node NAME --console",
+    Result.BUDGET: "the limit of the budget is raised: [budgets] in the configuration, cm-scale cost",
     Result.PROLOG: "the pool's prolog is mended",
 }
 """What a person can do about each kind of refusal; of the others only time and the cloud can."""

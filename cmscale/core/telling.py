@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cmscale import fit
+from cmscale.core.budgets import held
 from cmscale.core.explain import goals_by_job
 from cmscale.core.pins import pin_of
 from cmscale.core.remedies import CHANGES, IDLE, of_node, of_pool, of_refusal, of_slurm, span
@@ -198,6 +199,8 @@ def _not_served(view: Snapshot, plan: Plan, job: Job) -> Iterator[str]:
     barred = next((refusal for refusal in plan.refused if refusal.goal.job == job.id), None)
     if barred:
         yield f"No machine is started for it now: {barred.why} (guard {barred.guard})."
+    elif without_money := held(view).get(job.id):
+        yield f"No machine is started for it now: {without_money.reason} (guard within_own_budget)."
     elif wait := plan.waits.get(job.id):
         yield f"It waits on purpose: {wait.reason}."
     home = [node for node in view.nodes.values() if node.site == HOME and not fit.refuses(job.ask, fit.kind(node))]
@@ -224,7 +227,9 @@ def _offered(view: Snapshot, plan: Plan, job: Job) -> Iterator[str]:
 def _against(view: Snapshot, plan: Plan, job: Job) -> Mapping[PoolName, str]:
     """What this plan says of the pools, as far as this job is concerned."""
     told: dict[PoolName, str] = {}
-    if wait := plan.waits.get(job.id):
+    if job.id in held(view):
+        told |= dict.fromkeys(view.pools, "not now (guard within_own_budget)")
+    elif wait := plan.waits.get(job.id):
         told |= dict.fromkeys(wait.but or view.pools, "not wanted, it waits on purpose")
     for goal in plan.goals:
         if _serves(goal, job) and goal.whole and (pool := view.nodes[goal.node].pool):
@@ -245,7 +250,9 @@ def _open(view: Snapshot, plan: Plan, job: Job) -> list[str]:
     goals = goals_by_job(plan.goals).get(job.id, [])
     if plan.failed and not goals:
         changes.append(CHANGES["nothing_destructive_after_a_failed_policy"])
-    if wait := plan.waits.get(job.id):
+    if job.id in held(view):
+        changes.append(CHANGES["within_own_budget"])
+    elif wait := plan.waits.get(job.id):
         changes.append(
             f"another pool than {', '.join(sorted(wait.but))} has machines for it"
             if wait.but

@@ -11,20 +11,23 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
-from cmscale.model import Bucket, Limits, Pool, PoolName, Queue, Shape, Site, SiteName
+from cmscale.model import DOLLAR, Bucket, Budget, Limits, Pool, PoolName, Queue, Shape, Site, SiteName
 from cmscale.ports import Misconfigured
 from cmscale.shell import mistakes
 from cmscale.shell.logs import LogFormat
+from cmscale.shell.periods import Periods
 from cmscale.shell.relations import Relations, relations
 from cmscale.shell.schema import (
     AwsSettings,
+    BudgetTable,
     ClusterTable,
     FileTable,
     Known,
@@ -35,6 +38,7 @@ from cmscale.shell.schema import (
     SlurmSettings,
 )
 from cmscale.shell.scripts import Scripts
+from cmscale.shell.spending import Rules
 
 DEFAULT_PATH = Path("/etc/cm-scale/cmscale.toml")
 
@@ -90,6 +94,8 @@ class Config:
     """By partition; those of which the file says nothing have none."""
     text: str
     """The file, as it was read."""
+    rules: Rules = field(default_factory=Rules)
+    """What the file says of money."""
 
 
 def default_path() -> Path:
@@ -172,6 +178,7 @@ def _config(path: Path, text: str, file: FileTable, related: Relations) -> Confi
         sites=MappingProxyType({SiteName(name): _site(name, table) for name, table in file.sites.items()}),
         pools=MappingProxyType({PoolName(name): _pool(name, table) for name, table in file.pools.items()}),
         queues=MappingProxyType(dict(_queues(file.partitions, related))),
+        rules=_rules(file),
         text=text,
     )
 
@@ -215,12 +222,34 @@ def _pool(name: str, table: PoolTable) -> PoolSettings:
         helpers=table.helpers,
         hours=table.hours,
         billing_quantum_s=table.billing_quantum,
+        billing_minimum_s=table.billing_minimum,
         boot_s=table.boot,
         boot_limit_s=table.boot_limit,
         shutdown_limit_s=table.shutdown_limit,
     )
     scripts = Scripts(table.prolog, table.epilog, table.scripts_limit)
     return PoolSettings(pool, table.weight, MappingProxyType(table.slurm), table.aws, scripts)
+
+
+def _rules(file: FileTable) -> Rules:
+    zone = ZoneInfo(file.cost.time_zone) if file.cost.time_zone else None
+    budgets = tuple(_budget(name, table, file.cost.currency) for name, table in file.budgets.items())
+    return Rules(budgets, Periods(zone), file.cost.currency)
+
+
+def _budget(name: str, table: BudgetTable, currency: str) -> Budget:
+    return Budget(
+        name=name,
+        per=table.per,
+        limit=round(table.limit * DOLLAR),
+        pool=PoolName(table.pool) if table.pool else None,
+        account=table.account,
+        user=table.user,
+        at_limit=table.at_limit,
+        warn_at=table.warn_at,
+        ahead_s=table.count_ahead,
+        currency=currency,
+    )
 
 
 def _queues(tables: Mapping[str, PartitionTable], related: Relations) -> Iterator[tuple[str, Queue]]:

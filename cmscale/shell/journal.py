@@ -1,4 +1,4 @@
-"""What must survive us: operations under way, dated facts, what happened, past decisions.
+"""What must survive us: operations under way, dated facts, what happened, what it cost, past decisions.
 
 All of it is in one SQLite file. Each part says itself what it is for; dated facts and what happened stand here.
 """
@@ -26,6 +26,7 @@ from cmscale.model import (
     Result,
 )
 from cmscale.ports import Evidence, Misconfigured
+from cmscale.shell.accounts import Accounts
 from cmscale.shell.decisions import Decisions
 from cmscale.shell.operations import Operations
 from cmscale.shell.tables import BUSY, CLOSURES, EVENTS, EVIDENCE, FACTS, IDLE, KEPT_S, readable, writable
@@ -42,7 +43,7 @@ EVIDENCE_CHARS = 64 * 1024
 """The end of a console is kept up to here; EC2 itself keeps no more."""
 
 
-class SqlJournal(Operations, Decisions):
+class SqlJournal(Operations, Decisions, Accounts):
     """The journal in one SQLite file (None: in memory, for a look that must leave no trace).
 
     With `read_only` nothing is written, so that somebody who may only read the daemon's journal can look at it.

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from cmscale.core import consequences
+from cmscale.core import budgets, consequences
 from cmscale.core.decide import Policy, decide
 from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
 from cmscale.ports import Clock
-from cmscale.shell import logs
+from cmscale.shell import logs, spending
 from cmscale.shell.act import act, resume_operations
 from cmscale.shell.isolation import LeftOut, decided
 from cmscale.shell.observe import Memory, World, idle_changes, observe
@@ -93,6 +93,7 @@ def _tick(daemon: Daemon, name: str) -> Look:
     if changes := idle_changes(view, world.journal.idle()):
         world.journal.put_idle(changes)
     world.journal.record(view, plan)
+    spending.write(daemon.memory.ledger, world.journal, world.rules.periods, view.now)
     _note(view, plan, daemon)
     asked_to_end = world.clock.wait(0)
     if daemon.may_act and not plan.idle_because and not asked_to_end:
@@ -123,12 +124,13 @@ def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
     # Pools with nobody busy as well: a quiet hour is an hour to be known.
     busy = dict.fromkeys(view.pools, 0) | Counter(node.pool for node in view.nodes.values() if node.pool and node.busy)
     journal.put_busy(busy, view.now)
-    events = [*consequences.closure_events(memory.closed, view)]
+    events = [*consequences.closure_events(memory.closed, view), *budgets.events(memory.budgets, view)]
     if daemon.may_act:
         events += consequences.events(view, plan)
     if events:
         journal.tell(events)
     memory.closed = view.closed
+    memory.budgets = budgets.told(view)
 
 
 def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None] = lambda: None) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from cmscale.shell.relations import MISSING, Place
-from cmscale.shell.schema import FileTable, PartitionTable, PoolTable, SiteTable
+from cmscale.shell.schema import BudgetTable, FileTable, PartitionTable, PoolTable, SiteTable
 from cmscale.shell.values import nearest, shown
 
 
@@ -47,6 +47,7 @@ _EXPECTED = {
     "dict_type": "expected a table",
     "model_type": "expected a table",
     "greater_than": "expected more than {gt:g}",
+    "less_than_equal": "expected {le:g} or less",
     "greater_than_equal": "expected {ge:g} or more",
     "string_pattern_mismatch": "expected a name of letters, digits, dots, dashes and underscores",
 }
@@ -102,6 +103,8 @@ def _table_at(above: list[str]) -> type[BaseModel]:
             return PoolTable
         case ["partitions", _]:
             return PartitionTable
+        case ["budgets", _]:
+            return BudgetTable
         case _:
             table: type[BaseModel] = FileTable if above[:1] != ["pools"] else PoolTable
             for name in above[2:] if table is PoolTable else above:

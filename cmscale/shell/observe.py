@@ -20,6 +20,7 @@ from cmscale.model import (
     INVALID_STATES,
     OUR_MARK,
     Closure,
+    EventKind,
     Fact,
     FactKind,
     Job,
@@ -47,8 +48,10 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Clock, Journal, Provider, Reading, Scheduler, Unavailable
+from cmscale.shell import spending
 from cmscale.shell.beside import Beside
 from cmscale.shell.scripts import Scripts
+from cmscale.shell.spending import Ledger, Rules, Seen
 from cmscale.shell.timekeeping import JUMP_S, Ages, Timekeeping, dated
 
 log = logging.getLogger(__name__)
@@ -82,6 +85,7 @@ class World:
     cluster: str = ""
     paused: str = ""
     """Why the configuration pauses us; empty if it does not."""
+    rules: Rules = field(default_factory=Rules)
     beside: Beside = field(default_factory=Beside)
 
 
@@ -104,6 +108,10 @@ class Memory:
     """Machines whose taking back has been told."""
     closed: Mapping[PoolName, Closure] = field(default_factory=dict)
     """What stood against pools at the last look, to tell of changes."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """What machines have cost."""
+    budgets: Mapping[tuple[str, str], EventKind] = field(default_factory=dict)
+    """What was told of budgets at the last look."""
     time: Timekeeping = field(default_factory=Timekeeping)
     ages: Ages = field(default_factory=Ages)
     """Of machines and of operations that are open."""
@@ -114,7 +122,7 @@ class Memory:
 def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapshot:
     """One consistent look at everything. Never raises for a world that does not answer."""
     sites, machines, notices = _machines(world, memory)
-    now = world.clock.now()
+    now, steady = world.clock.now(), world.clock.steady()
     unseen = ""
     records: Reading[NodeRecord] = Reading(())
     jobs: Reading[Job] = Reading(())
@@ -150,7 +158,7 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
     nodes, broken = _joined(records.items, pool_of, known)
     nodes |= _helpers(world.pools.values(), known) if not unseen else {}
     strays = () if unseen else _strays(nodes, serving)
-    return Snapshot(
+    view = Snapshot(
         now=now,
         tick=tick,
         jobs=jobs.items,
@@ -172,6 +180,7 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         doubt=doubt,
         unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *broken, *strays),
     )
+    return spending.metered(Seen(view, machines, ops, steady), world.journal, world.rules, memory.ledger)
 
 
 def _submitted(jobs: Iterable[Job], now: float) -> dict[JobId, float]:

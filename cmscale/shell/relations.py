@@ -1,4 +1,4 @@
-"""What do the pools and partitions of the file say of one another, and where do they contradict?
+"""What do the pools, partitions and budgets of the file say of one another, and where do they contradict?
 
 Read from the file as it is written, before its schema is checked, so that these problems are told with all others. What
 is malformed counts as missing here; the schema tells it.
@@ -18,6 +18,7 @@ Place = tuple[str, ...]
 """Where a value stands in the file: ("pools", "t4", "max")."""
 
 MISSING = "missing; this key is required"
+DRAINS = "respect_budgets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,24 @@ class PartitionWords:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetWords:
+    """What a budget says of others."""
+
+    pool: str
+    user: str
+    account: str
+    drains: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Relations:
-    """The pools and partitions of the file, by name, in its order."""
+    """The pools, partitions and budgets of the file, by name, in its order."""
 
     pools: Mapping[str, PoolWords]
     partitions: Mapping[str, PartitionWords]
+    budgets: Mapping[str, BudgetWords]
+    policies: tuple[str, ...] | None
+    """None: the shipped ones."""
 
     def startable(self, partition: str) -> frozenset[str] | None:
         """The only pools from which the partition's jobs start machines; None: all whose nodes are in it."""
@@ -66,6 +80,7 @@ class Relations:
         yield from self._unknown_partitions()
         yield from self._unknown_pools()
         yield from self._pinned_elsewhere()
+        yield from self._odd_budgets()
 
     # --- pools ---
 
@@ -149,6 +164,18 @@ class Relations:
                     key = "pools" if words.pools else "pin"
                     yield ("partitions", name, key), f'pool "{pool}" is pinned to partition "{other}" already'
 
+    # --- budgets ---
+
+    def _odd_budgets(self) -> Iterator[tuple[Place, str]]:
+        for name, budget in self.budgets.items():
+            place = ("budgets", name)
+            if budget.pool and budget.pool not in self.pools:
+                yield (*place, "pool"), f'there is no pool "{budget.pool}"; {nearest(budget.pool, self.pools)}'
+            if budget.user and budget.account:
+                yield (*place, "account"), "a budget is a user's or an account's; make it two of them"
+            if budget.drains and self.policies is not None and DRAINS not in self.policies:
+                yield (*place, "at_limit"), f'"drain" is done by the policy {DRAINS}, which is not in cluster.policies'
+
 
 def relations(raw: Mapping[str, Any]) -> Relations:
     """What the file says, as far as it can be read."""
@@ -161,6 +188,18 @@ def relations(raw: Mapping[str, Any]) -> Relations:
             name: PartitionWords(_words(partition, "pools"), partition.get("pin") is True)
             for name, partition in _tables(raw, "partitions")
         },
+        {
+            name: BudgetWords(
+                _text(budget, "pool"),
+                _text(budget, "user"),
+                _text(budget, "account"),
+                budget.get("at_limit") == "drain",
+            )
+            for name, budget in _tables(raw, "budgets")
+        },
+        _words(cluster, "policies")
+        if isinstance(cluster := raw.get("cluster"), dict) and "policies" in cluster
+        else None,
     )
 
 
@@ -168,6 +207,11 @@ def _tables(raw: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str
     tables = raw.get(key)
     if isinstance(tables, dict):
         yield from ((name, table) for name, table in tables.items() if isinstance(table, dict))
+
+
+def _text(table: Mapping[str, Any], key: str) -> str:
+    text = table.get(key)
+    return text if isinstance(text, str) else ""
 
 
 def _nodes(table: Mapping[str, Any], key: str) -> tuple[NodeName, ...]:

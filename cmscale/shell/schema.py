@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import stat
+import zoneinfo
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,7 +24,7 @@ from pydantic import (
 )
 
 from cmscale import hours
-from cmscale.model import HOME, NodeName, NodeOrder, SiteKind, Window
+from cmscale.model import HOME, AtLimit, NodeName, NodeOrder, Period, SiteKind, Window
 from cmscale.shell.logs import LogFormat
 from cmscale.shell.values import duration, hostlist, names_if_any, nearest, shown, unique
 
@@ -122,6 +123,7 @@ class ClusterTable(Table):
         "harvest",
         "quarantine",
         "drain_sites",
+        "respect_budgets",
         "serve_queue",
         "keep_warm",
         "start_helpers",
@@ -281,6 +283,7 @@ class PoolTable(Table):
     helpers: NamesIfAny = ()
     hours: Hours = ()
     billing_quantum: Duration = 0.0
+    billing_minimum: Duration = 60.0
     boot: Some = 180.0
     boot_limit: Some = 900.0
     shutdown_limit: Some = 180.0
@@ -299,6 +302,30 @@ class PartitionTable(Table):
     mix_sites: bool = False
 
 
+def _known_zone(name: str) -> str:
+    if name and name not in (zones := zoneinfo.available_timezones()):
+        hint = nearest(name, zones) if zones else "no time zone data is installed: apt install tzdata"
+        close = hint if hint.startswith(("did", "no ")) else 'expected a name such as "Europe/Paris"'
+        raise ValueError(f'there is no time zone "{name}"; {close}')
+    return name
+
+
+class CostTable(Table):
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    time_zone: Annotated[str, AfterValidator(_known_zone)] = ""
+
+
+class BudgetTable(Table):
+    per: Period
+    limit: Annotated[float, Field(gt=0)]
+    pool: str = ""
+    account: str = ""
+    user: str = ""
+    at_limit: AtLimit = AtLimit.STOP_STARTING
+    warn_at: Annotated[float, Field(gt=0, le=1)] = 0.8
+    count_ahead: Annotated[Some | None, BeforeValidator(_none_if_empty)] = None
+
+
 class FileTable(Table):
     cluster: ClusterTable
     slurm: SlurmSettings = SlurmSettings()
@@ -308,3 +335,5 @@ class FileTable(Table):
     sites: dict[Annotated[Name, AfterValidator(_not_home)], SiteTable] = Field(default_factory=dict)
     pools: dict[Name, PoolTable] = Field(default_factory=dict)
     partitions: dict[Name, PartitionTable] = Field(default_factory=dict)
+    cost: CostTable = CostTable()
+    budgets: dict[Name, BudgetTable] = Field(default_factory=dict)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     Connection,
@@ -120,6 +121,35 @@ SNAPSHOTS = Table(
     Column("view", LargeBinary, nullable=False),
     Column("plan", LargeBinary, nullable=False),
     Index("snapshots_by_age", "at", "bytes"),
+)
+
+
+LIVES = Table(
+    "machine_lives",
+    _tables,
+    Column("machine", String, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("pool", String, nullable=False),
+    Column("running", Boolean, nullable=False),
+    Column("launched", Float, nullable=False),
+    Column("until", Float, nullable=False),
+    Column("paid_ms", BigInteger, nullable=False),
+    Column("price", BigInteger, nullable=False),
+    Column("user", String, nullable=False),
+    Column("account", String, nullable=False),
+    Column("job", String, nullable=False),
+)
+USES = Table(
+    "uses",
+    _tables,
+    Column("hour", BigInteger, primary_key=True),
+    Column("pool", String, primary_key=True),
+    Column("spending", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("account", String, primary_key=True),
+    Column("job", String, primary_key=True),
+    Column("price", BigInteger, primary_key=True),
+    Column("ms", BigInteger, nullable=False),
 )
 
 

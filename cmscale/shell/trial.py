@@ -13,9 +13,14 @@ from types import MappingProxyType
 from typing import Any
 
 from cmscale.model import (
+    DOLLAR,
     HOME,
+    NOBODY,
     OFF_REASON,
     Ask,
+    AtLimit,
+    Budget,
+    Cost,
     Fact,
     FactKind,
     Goal,
@@ -29,9 +34,11 @@ from cmscale.model import (
     Node,
     NodeName,
     Notice,
+    Period,
     Pool,
     PoolName,
     Power,
+    Purse,
     Queue,
     Reservation,
     Shape,
@@ -39,6 +46,7 @@ from cmscale.model import (
     SiteKind,
     SiteName,
     Snapshot,
+    Spent,
     Wait,
     Want,
     Window,
@@ -145,6 +153,7 @@ def some_snapshot() -> Snapshot:
     left = _pool("made-up-left", 1, _LEFT, partitions=("left",))
     home = NodeName("home-1")
     busy, half_empty, stopped = day.nodes[3], night.nodes, day.nodes[7]
+    budget = Budget("made-up", Period.DAY, DOLLAR, night.name, at_limit=AtLimit.DRAIN)
     nodes = (
         *_day_nodes(day),
         *(_node(night, name, Power.ON, {"MIXED"}, free=_HALF, until=_NOW + 2800) for name in half_empty),
@@ -177,6 +186,9 @@ def some_snapshot() -> Snapshot:
             }
         ),
         usual=MappingProxyType({day.name: 3.0}),
+        budgets=(budget,),
+        spent=MappingProxyType({Period.DAY: Spent(_NOW - 3600, _NOW + 3600, (Cost(night.name, NOBODY, DOLLAR),))}),
+        purses=(Purse(budget, "", DOLLAR, 0, _NOW + 3600, "the made-up budget is used up"),),
     )
 
 

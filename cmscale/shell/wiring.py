@@ -161,6 +161,7 @@ def world(config: Config, journal: Journal, clock: Clock) -> World:
         scripts=MappingProxyType({name: each.scripts for name, each in config.pools.items()}),
         cluster=config.cluster,
         paused=paused(config),
+        rules=config.rules,
         beside=Beside(config.answer_s),
     )
 

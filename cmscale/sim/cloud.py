@@ -109,6 +109,18 @@ class Instance:
 
 
 @dataclass(slots=True)
+class Stretch:
+    """What a cloud bills: a machine that runs, or is kept powered off."""
+
+    machine: MachineId
+    pool: PoolName
+    running: bool
+    began: float
+    ended: float | None = None
+    """None: it goes on."""
+
+
+@dataclass(slots=True)
 class Cloud:
     """The machines of one site."""
 
@@ -130,6 +142,8 @@ class Cloud:
     """What each operation has made, for ever: the same operation gives the same machines."""
     machines: dict[MachineId, Instance] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    billed: list[Stretch] = field(default_factory=list)
+    """Every stretch of every machine there ever was."""
     numbers: Iterator[int] = field(default_factory=count)
     """One for each machine ever made: no two live at one address."""
 
@@ -202,7 +216,18 @@ class Cloud:
         for instance in list(self.machines.values()):
             ended = instance.going is MachineState.ENDING and now >= instance.gone_at
             if ended or now >= instance.dies_at:
+                self._bill(instance, None, min(now, instance.dies_at))
                 del self.machines[instance.id]
+
+    def _bill(self, instance: Instance, running: bool | None, at: float) -> None:
+        """From then on the machine is billed so; None: not at all."""
+        open_ = next((each for each in self.billed if each.machine == instance.id and each.ended is None), None)
+        if open_ and open_.running is running:
+            return
+        if open_:
+            open_.ended = at
+        if running is not None:
+            self.billed.append(Stretch(instance.id, instance.pool, running, at))
 
     # --- the port
 
@@ -266,6 +291,7 @@ class Cloud:
         instance.flaws = frozenset(each.flaw for each in flawed)
         instance.dies_at = min((now + each.after_s for each in flawed if each.flaw is Flaw.DIES), default=inf)
         self.machines[name] = instance
+        self._bill(instance, running=True, at=now)
         return name
 
     def _power_on(self, instance: Instance) -> None:
@@ -274,6 +300,7 @@ class Cloud:
         instance.going = None
         instance.gone_at = inf
         instance.launched = self.clock.now()
+        self._bill(instance, running=True, at=instance.launched)
 
     def _ends(self, machine: MachineId) -> bool:
         return machine not in self.machines or self.machines[machine].going is MachineState.ENDING
@@ -295,6 +322,7 @@ class Cloud:
         for instance in (self.machines[name] for name in machines if name in self.machines):
             hangs = Flaw.HANGS in instance.flaws and not hard
             if instance.going is not where or instance.gone_at == inf:
+                self._bill(instance, False if where is MachineState.STOPPED else None, now)
                 instance.going = where
                 instance.gone_at = inf if hangs else now + self.ending_s
         return dict.fromkeys(machines, Outcome(Result.OK))

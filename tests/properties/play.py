@@ -11,14 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC
 from math import inf
 from pathlib import Path
 
 from cmscale import fit
+from cmscale.core.budgets import whose
 from cmscale.core.decide import Policy
 from cmscale.model import (
     DESTRUCTIVE,
+    DOLLAR,
     HOME,
+    AtLimit,
+    Budget,
     Fact,
     FactKind,
     Goal,
@@ -30,7 +35,9 @@ from cmscale.model import (
     NodeName,
     Operation,
     OpId,
+    Payer,
     Pool,
+    PoolName,
     Power,
     Reservation,
     Result,
@@ -38,14 +45,17 @@ from cmscale.model import (
     Verb,
     Wait,
     Want,
+    price,
 )
 from cmscale.shell import policies
 from cmscale.shell.loop import Look
+from cmscale.shell.periods import Periods
 from cmscale.shell.policies import NoSettings
+from cmscale.shell.spending import Rules
 from cmscale.sim.clock import VirtualClock
-from cmscale.sim.cloud import Cloud, Flaw, Instance
+from cmscale.sim.cloud import Cloud, Flaw, Instance, Stretch
 from tests.properties.worlds import SMALL, STORY_TICKS, USER, Broken, Failing, Fault, Trouble, World
-from tests.shell.cluster import Cluster, Killed, shipped
+from tests.shell.cluster import Cluster, Killed, shipped, stretch_ms
 
 TICK_S = 10.0
 HEALED_TICK_S = 180.0
@@ -118,6 +128,7 @@ def stage(world: World) -> Iterator[Play]:
             policies=order,
             limits=world.limits,
             queues={world.queue.partition: world.queue},
+            rules=Rules(world.budgets, Periods(UTC)),
         )
         for cloud in cluster.clouds.values():
             cloud.boot_s = 30.0
@@ -344,6 +355,7 @@ def seen_wrong(play: Play, before: Before) -> Iterator[str]:
         yield from _too_many(play, play.look)
         yield from _split_wishes(play, play.look)
         yield from _taken_after_a_failure(play.look)
+        yield from started_beyond(play, play.look)
         yield from _overruled(play.look)
 
 
@@ -525,3 +537,63 @@ def made_for_jobs(play: Play) -> Iterator[str]:
         most = play.world.limits.creations_per_job * job.nodes * (1 if task else job.count)
         if count > most:
             yield f"{count} machines were made for job {name}, which may have {most}"
+
+
+# --- what it cost ----------------------------------------------------------------------------------------------------
+
+
+def overspent(play: Play) -> Iterator[str]:
+    """Periods whose bill, by the clouds' own record, is above the limit and one start; or, where machines that were up
+    when it began cost more than the limit by themselves, above that."""
+    now, periods = play.cluster.clock.now(), Periods(UTC)
+    for budget in play.world.budgets:
+        if budget.personal:
+            continue  # Slurm may start their jobs on machines that are up for others
+        pools = [pool for pool in play.world.pools if budget.pool in {None, pool.name} and _capped(budget, pool)]
+        at = BEGAN
+        while at < now and pools:
+            begin, end = periods.around(budget.per, at)
+            carried = sum(_cost(play, pool, begin, end, carried=True) for pool in pools)
+            charged = sum(_cost(play, pool, begin, min(end, now)) for pool in pools)
+            one_start = max(_cost_to(play, pool, begin, end) for pool in pools)
+            if charged > max(carried, budget.limit + one_start):
+                yield f"{charged / DOLLAR} was spent in {budget.per.value} {begin:.0f} of {budget}, carried {carried}"
+            at = end
+
+
+def _capped(budget: Budget, pool: Pool) -> bool:
+    return budget.at_limit is not AtLimit.SPOT_ONLY or pool.market != "spot"
+
+
+def _cost_to(play: Play, pool: Pool, begin: float, end: float) -> int:
+    """The most that a machine of the pool, of those started in a period, may have cost to its end."""
+    began = [each.began for each in _running(play, pool) if begin <= each.began < end]
+    return max((round((end - at) * 1000) * price(pool.price_hour) for at in began), default=0)
+
+
+def _running(play: Play, pool: Pool) -> list[Stretch]:
+    billed = play.cluster.clouds[pool.site].billed
+    return [each for each in billed if each.pool == pool.name and each.running]
+
+
+def _cost(play: Play, pool: Pool, begin: float, end: float, *, carried: bool = False) -> int:
+    """What a pool's machines cost between; `carried`: those that run when it begins, if they run to its end."""
+    stretches = _running(play, pool)
+    if carried:
+        running = [each for each in stretches if each.began < begin and (each.ended is None or each.ended > begin)]
+        return len(running) * round((end - begin) * 1000) * price(pool.price_hour)
+    return sum(stretch_ms(each, begin, end) for each in stretches) * price(pool.price_hour)
+
+
+def started_beyond(play: Play, look: Look) -> Iterator[str]:
+    """Starts of one tick for a user or an account whose budget was used up already."""
+    view = look.view
+    jobs = {job.id: job for job in view.jobs}
+    for action in look.plan.actions:
+        if action.verb is not Verb.START or action.job not in jobs:
+            continue
+        job, pool = jobs[action.job], view.pools[view.nodes[action.node].pool or PoolName("")]
+        for purse in view.purses:
+            theirs = whose(purse.budget, pool.name, Payer(job.user, job.account)) == purse.who
+            if theirs and purse.used_up and purse.concerns(pool):
+                yield f"{action.node} is started for job {job.id}, and {purse.why}"

@@ -14,7 +14,24 @@ from hypothesis import strategies as some
 
 from cmscale import hours
 from cmscale.adapters.slurm import parse
-from cmscale.model import ANYWHERE, Ask, Limits, NodeName, NodeOrder, Pool, PoolName, Queue, Result, Shape, SiteName
+from cmscale.model import (
+    ANYWHERE,
+    DOLLAR,
+    EACH,
+    Ask,
+    AtLimit,
+    Budget,
+    Limits,
+    NodeName,
+    NodeOrder,
+    Period,
+    Pool,
+    PoolName,
+    Queue,
+    Result,
+    Shape,
+    SiteName,
+)
 
 SITES = (SiteName("east"), SiteName("west"), SiteName("east"), SiteName("west"), SiteName("south"))
 """Most pools share two sites, so that gangs can be torn apart."""
@@ -123,6 +140,7 @@ class World:
     policies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     queue: Queue = field(default_factory=lambda: Queue("batch"))
+    budgets: tuple[Budget, ...] = ()
     broken: Broken | None = None
     deaths: tuple[int, ...] = ()
     """In so many calls from the last death the daemon dies again."""
@@ -187,6 +205,15 @@ _submissions = some.builds(
     held=some.sampled_from((*[False] * 9, True)),
 )
 
+_long = some.builds(
+    Submission,
+    at=some.integers(0, STORY_TICKS - 10),
+    count=some.sampled_from((1, 3, 6)),
+    run_s=some.sampled_from((4000.0, 1500.0, 100.0)),
+    exclusive=some.just(True),
+)
+"""Jobs that have machines run for long."""
+
 _faults = some.builds(
     Fault,
     what=some.sampled_from(Trouble),
@@ -244,13 +271,24 @@ _broken = some.builds(
 )
 
 
+_budgets = some.builds(
+    Budget,
+    name=some.uuids(version=4).map(str),
+    per=some.sampled_from((Period.HOUR, Period.DAY)),
+    limit=some.sampled_from((0.1, 0.5, 2.0, 10.0)).map(lambda limit: round(limit * DOLLAR)),
+    pool=some.sampled_from((None, None, PoolName("p0"))),
+    user=some.sampled_from(("", "", "", USER, EACH)),
+    at_limit=some.sampled_from((AtLimit.STOP_STARTING, AtLimit.STOP_STARTING, AtLimit.DRAIN, AtLimit.SPOT_ONLY)),
+)
+
+
 def worlds(
-    *, broken: bool = False, deadly: bool = False, faults: int = 10, jobs: int = 10
+    *, broken: bool = False, deadly: bool = False, faults: int = 10, jobs: int = 10, budgets: int = 0
 ) -> some.SearchStrategy[World]:
     return some.builds(
         World,
         pools=_pools(),
-        jobs=some.lists(_submissions, min_size=2, max_size=jobs).map(tuple),
+        jobs=some.lists(_long | _submissions if budgets else _submissions, min_size=2, max_size=jobs).map(tuple),
         faults=some.lists(_faults, min_size=2, max_size=faults).map(tuple),
         home=some.sampled_from((0, 0, 1, 2)),
         lag_s=some.sampled_from((0.0, 0.0, 30.0)),
@@ -268,6 +306,7 @@ def worlds(
             jobs_per_node=some.sampled_from((0, 0, 1)),
             age_s=some.sampled_from((0.0, 0.0, 20.0)),
         ),
+        budgets=some.lists(_budgets, min_size=1, max_size=budgets).map(tuple) if budgets else some.just(()),
         broken=_broken if broken else some.none(),
         deaths=some.lists(some.integers(1, 60), min_size=1, max_size=12).map(tuple) if deadly else some.just(()),
     )

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from cmscale.adapters.slurm import parse
 from cmscale.core.decide import Policy
-from cmscale.model import HOME, Limits, Pool, PoolName, Queue, Site, SiteKind, SiteName
+from cmscale.model import HOME, Limits, Pool, PoolName, Queue, Site, SiteKind, SiteName, price
 from cmscale.shell import policies
 from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Daemon, Look, tick
 from cmscale.shell.observe import World
+from cmscale.shell.periods import Periods
 from cmscale.shell.schema import ClusterTable
 from cmscale.shell.scripts import Scripts
+from cmscale.shell.spending import Rules
 from cmscale.sim.clock import VirtualClock
-from cmscale.sim.cloud import Cloud
+from cmscale.sim.cloud import Cloud, Stretch
 from cmscale.sim.slurm import Slurm
 from tests.builders import pool
 
@@ -88,6 +92,16 @@ class Deadly:
         return call
 
 
+def stretch_ms(stretch: Stretch, begin: float, end: float) -> int:
+    """How much of a stretch lies between."""
+    last = end if stretch.ended is None else min(stretch.ended, end)
+    return max(round(last * 1000) - round(max(stretch.began, begin) * 1000), 0)
+
+
+def _price(pool: Pool, stretch: Stretch) -> int:
+    return price(pool.price_hour if stretch.running else pool.stopped_price_hour)
+
+
 @dataclass
 class Cluster:
     """Clouds with pools, a Slurm, and the daemon's journal on disk."""
@@ -103,6 +117,8 @@ class Cluster:
     fuse: Fuse = field(default_factory=Fuse)
     open_journal: Callable[[Path], SqlJournal] = SqlJournal
     clock: VirtualClock = field(default_factory=VirtualClock)
+    rules: Rules = field(default_factory=lambda: Rules(periods=Periods(UTC)))
+    """What the site says of money."""
     may_act: bool = True
     lives: int = 0
 
@@ -132,6 +148,7 @@ class Cluster:
             sites=MappingProxyType(sites | {HOME: Site(HOME, SiteKind.ONPREM)}),
             pools=MappingProxyType({each.name: each for each in self.pools}),
             queues=MappingProxyType(dict(self.queues)),
+            rules=self.rules,
             scripts={name: cast(Scripts, Deadly(each, self.fuse)) for name, each in self.scripts.items()},
         )
         return Daemon(world, self.policies, self.limits, f"life{self.lives}", may_act=self.may_act)
@@ -161,6 +178,15 @@ class Cluster:
     def kill_after(self, call: str) -> None:
         """The process dies as soon as the next call of this name has taken effect."""
         self.fuse.after = call
+
+    def billed(self, begin: float = 0.0, end: float = inf) -> int:
+        """What the clouds charge for a time: each stretch of each machine at its pool's price."""
+        now, pools = self.clock.now(), {each.name: each for each in self.pools}
+        return sum(
+            stretch_ms(each, begin, min(end, now)) * _price(pools[each.pool], each)
+            for cloud in self.clouds.values()
+            for each in cloud.billed
+        )
 
     @property
     def starts(self) -> list[str]:

@@ -38,6 +38,10 @@ copyreg.pickle(MappingProxyType, lambda proxy: (MappingProxyType, (dict(proxy),)
 LOOKS_OF_PROVIDER = {"list", "notices", "evidence", "problems"}
 LOOKS_OF_SCHEDULER = {"nodes", "jobs", "reservations", "backend"}
 LOOKS_OF_JOURNAL = {
+    "bill",
+    "costs",
+    "given_back",
+    "lives",
     *("under_way", "fresh", "creations", "launches", "jobs_of", "used_s"),
     *("idle", "closed", "facts", "usual", "events", "evidence", "snapshots"),
 }
@@ -46,7 +50,7 @@ OF_A_PERSON = {"override"}
 LOOKS = LOOKS_OF_PROVIDER | LOOKS_OF_SCHEDULER | LOOKS_OF_JOURNAL
 """The calls of ports that change nothing: to die beside one is to die beside the change before it."""
 
-NEVER_READ = frozenset({"plans", "snapshots", "events", "busy"})
+NEVER_READ = frozenset({"plans", "snapshots", "events", "busy", "uses", "machine_lives"})
 """Tables of the journal that no decision of these scenes goes by."""
 
 MOST_TICKS = 150

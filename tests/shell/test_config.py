@@ -8,7 +8,21 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from cmscale.model import Bucket, Limits, NodeName, NodeOrder, PoolName, Queue, Shape, SiteKind, SiteName, Window
+from cmscale.model import (
+    DOLLAR,
+    AtLimit,
+    Bucket,
+    Limits,
+    NodeName,
+    NodeOrder,
+    Period,
+    PoolName,
+    Queue,
+    Shape,
+    SiteKind,
+    SiteName,
+    Window,
+)
 from cmscale.ports import Misconfigured
 from cmscale.shell import config, schema, values
 from cmscale.shell.config import Config, ConfigError
@@ -88,6 +102,8 @@ TABLES = [
     *keys(schema.PoolTable, "pools.t4"),
     *keys(schema.AwsSettings, "pools.t4.aws"),
     *keys(schema.PartitionTable, "partitions.cloud"),
+    *keys(schema.CostTable, "cost"),
+    *keys(schema.BudgetTable, "budgets.cloud"),
 ]
 
 
@@ -114,7 +130,7 @@ def test_every_key_is_in_the_example_with_its_default(table: str, key: str, defa
             assert (written or []) == list(default)  # an empty hostlist is an empty text
         case Path():
             assert written == str(default)
-        case Mode() | schema.Market() | schema.SlurmBackend() | NodeOrder():
+        case Mode() | schema.Market() | schema.SlurmBackend() | NodeOrder() | AtLimit():
             assert written == default.value
         case _:
             assert written == default
@@ -322,6 +338,54 @@ def test_every_problem_of_pools_is_told_beside_those_of_the_schema(write: Write)
         "pools.t4.max",
         "partitions.clod",
     ]
+
+
+# --- money -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_has_its_limit_and_for_what_it_is(write: Write) -> None:
+    money = '[cost]\ncurrency = "EUR"\ntime_zone = "Europe/Paris"\n'
+    more = '[budgets.gpu]\nper = "day"\nlimit = 99.5\npool = "t4"\nuser = "*"\nat_limit = "drain"\ncount_ahead = "2h"\n'
+    rules = config.load(write(more=money + more)).rules
+    (budget,) = rules.budgets
+    assert (budget.per, budget.limit, budget.text) == (Period.DAY, round(99.5 * DOLLAR), "99.5 EUR a day")
+    assert (budget.pool, budget.user, budget.account) == ("t4", "*", "")
+    assert (budget.at_limit, budget.warn_at, budget.ahead_s) == (AtLimit.DRAIN, 0.8, 7200)
+    assert rules.periods.offset_s(1_700_000_000) == 3600
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('pool = "tt4"', 'budgets.gpu.pool: there is no pool "tt4"; did you mean "t4"?'),
+        ('per = "weak"', 'budgets.gpu.per: unknown per "weak"; valid: day, hour, month'),
+        ('at_limit = "drains"', 'budgets.gpu.at_limit: unknown at_limit "drains"; did you mean "drain"?'),
+        ("limit = 0", "budgets.gpu.limit: expected more than 0, got 0"),
+        ("warn_at = 80", "budgets.gpu.warn_at: expected 1 or less, got 80"),
+        ("limt = 8", 'budgets.gpu.limt: unknown key; did you mean "limit"?'),
+        ('count_ahead = "2"', 'budgets.gpu.count_ahead: expected a duration such as "30s", "10m" or "2h", got "2"'),
+        (
+            'user = "ada"\naccount = "physics"',
+            "budgets.gpu.account: a budget is a user's or an account's; make it two of them",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_budget_is_told_with_what_is_valid(write: Write, line: str, expected: str) -> None:
+    whole = {"per": 'per = "day"', "limit": "limit = 5"} | {line.partition(" ")[0]: line}
+    told = problems(write(more="[budgets.gpu]\n" + "\n".join(whole.values()) + "\n"))
+    assert [each.partition(": ")[2] for each in told] == [expected]
+
+
+def test_a_budget_that_drains_needs_the_policy_that_does_it(write: Write) -> None:
+    drains = '[budgets.gpu]\nper = "day"\nlimit = 5\nat_limit = "drain"\n'
+    (told,) = problems(write({'name = "c1"': 'name = "c1"\npolicies = ["serve_queue"]'}, drains))
+    assert 'budgets.gpu.at_limit: "drain" is done by the policy respect_budgets, which is not in cluster.pol' in told
+    assert config.load(write(more=drains)).rules.budgets
+
+
+def test_a_time_zone_that_does_not_exist_is_told(write: Write) -> None:
+    (told,) = problems(write(more='[cost]\ntime_zone = "Europe/Pariss"\n'))
+    assert told.endswith('cost.time_zone: there is no time zone "Europe/Pariss"; did you mean "Europe/Paris"?')
 
 
 # --- what is wrong ---------------------------------------------------------------------------------------------------

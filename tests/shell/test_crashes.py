@@ -59,7 +59,9 @@ def test_each_call_of_each_port_is_a_look_or_a_place_to_die(played: list[Stage])
 
 
 def test_calls_end_in_every_result(played: list[Stage]) -> None:
-    assert {result for stage in played for result in stage.watch.results} == set(Result)
+    assert {result for stage in played for result in stage.watch.results} == set(Result) - {
+        Result.BUDGET
+    }  # for which no call is made
 
 
 @pytest.mark.slow
