@@ -7,7 +7,7 @@ jobs one after the other; `cmscale.placing.offers` tells what stands against one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -224,7 +224,7 @@ class Group(NamedTuple):
     """Pending jobs that ask alike and stand beside one another in the queue, the most urgent first."""
 
     ask: Ask
-    jobs: tuple[Job, ...]
+    jobs: Sequence[Job]
     tasks: int
 
 
@@ -244,12 +244,13 @@ def groups(jobs: Iterable[Job], key: Callable[[Job], object] | None = None) -> I
         ask = known.get(id(job.ask))
         if ask is None:
             ask = known[id(job.ask)] = one_value.setdefault(job.ask, job.ask)
-        also = key(job) if key else None
-        if last is not None and (ask is not last or also != last_also):
-            yield Group(last, tuple(run), count)
-            run, count = [], 0
-        last, last_also = ask, also
-        run.append(job)
-        count += job.count
-    if last is not None:
-        yield Group(last, tuple(run), count)
+        also = key and key(job)
+        if ask is last and also == last_also:
+            run.append(job)
+            count += job.count
+            continue
+        if last:
+            yield Group(last, run, count)
+        run, count, last, last_also = [job], job.count, ask, also
+    if last:
+        yield Group(last, run, count)

@@ -53,17 +53,15 @@ def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) ->
     served = Served(view)
     for group in groups(view.jobs, key=spot.wish if spot.spot else None):
         waits_at_home = home.may_serve(group.ask)
-        if not (waits_at_home or gangs.mine or spot.spot) and room.full_for(group.ask):
-            continue  # as most of a long queue are
         tasks = Tasks(group.jobs)
         if waits_at_home:
             for there in room.place(group.ask, group.tasks, home.nothing_new):
                 served.by(there, tasks)
                 home.uses(there, group.ask)
-            yield from home.patient(tasks)
+            yield from home.patient(tasks, group.ask)
         while (left := group.tasks - tasks.taken) and (placement := spot.place_next(room, group, left)):
             served.by(placement, tasks)
-        if left:
+        if left and (gangs.mine or spot.spot):
             yield from gangs.held(room, tasks.jobs)
             yield from spot.barred_waits(tasks)
     yield from served.goals()
@@ -83,20 +81,19 @@ def _tired(view: Snapshot, patience_s: float) -> frozenset[NodeName]:
     """Nodes that have been idle, with jobs waiting, for so long that Slurm would have used them, were they what the
     jobs need. Not where a gang waits for the last of its machines: until it has come, Slurm could not. That a node is
     being given back says nothing else; only one that was never handed over has yet to be tried."""
-    waiting = [job for job in view.jobs if job.help is Help.NODES and job.pending]
+    idle = [
+        node
+        for node in view.nodes.values()
+        if node.idle_since is not None and view.now - node.idle_since > patience_s and not _is_joining(node)
+    ]
+    waiting = [job for job in view.jobs if job.help is Help.NODES and job.pending] if idle else []
     if not waiting:
         return frozenset()
     since = min(max(job.submit, job.begin or 0.0) for job in waiting)
     gangs = {job.id for job in waiting if job.ask.nodes > 1}
     gathering = {node.site for node in view.nodes.values() if node.for_job in gangs and _is_joining(node)}
-    return frozenset(
-        node.name
-        for node in view.nodes.values()
-        if node.idle_since is not None
-        and view.now - max(node.idle_since, since) > patience_s
-        and node.site not in gathering
-        and not _is_joining(node)
-    )
+    waited = view.now - since > patience_s
+    return frozenset(node.name for node in idle if waited and node.site not in gathering)
 
 
 def _is_joining(node: Node) -> bool:

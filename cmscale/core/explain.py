@@ -23,6 +23,7 @@ from cmscale.model import (
 )
 from cmscale.placing.offers import Offers, never, obstacles, spent
 from cmscale.placing.offers import stock as stock_of
+from cmscale.placing.ways import Places, ways
 
 POOLS_TOLD = 3
 """How many pools a job's comment goes into; `explain` names them all."""
@@ -30,22 +31,23 @@ POOLS_TOLD = 3
 
 def job_notes(view: Snapshot, plan: Plan) -> tuple[Mapping[JobId, str], Mapping[JobId, str]]:
     """(why it can never be served, what is being done) for each job that more nodes would help."""
-    against, served = _Against(view), _Served(view, plan)
+    waiting, by_job = _Waiting(view), goals_by_job(plan.goals)
     hopeless: dict[JobId, str] = {}
     notes: dict[JobId, str] = {}
     for ask, jobs in _alike(view.jobs):
-        if verdict := never(ask, against.stock):
+        if verdict := never(ask, waiting.stock):
             hopeless |= dict.fromkeys(jobs, verdict)
             notes |= dict.fromkeys(jobs, f"no pool can ever serve this job: {verdict}")
             continue
-        notes |= dict.fromkeys(jobs, _waiting(against(ask)))
+        notes |= dict.fromkeys(jobs, waiting.note(ask))
     for job, wait in plan.waits.items():
         if job in notes:
             notes[job] = f"waits: {wait.reason}"
     for refusal in plan.refused:
-        if refusal.goal.job in notes:
+        if refusal.goal.job in notes and refusal.goal.job not in by_job:
             notes[refusal.goal.job] = f"waits: {refusal.why}"
-    for job, goals in served.by_job.items():
+    served = _Served(view, plan)
+    for job, goals in by_job.items():
         if job in notes:
             notes[job] = served.note(goals)
     return hopeless, notes
@@ -56,21 +58,26 @@ class _Served:
 
     def __init__(self, view: Snapshot, plan: Plan) -> None:
         self.view = view
-        self.by_job = goals_by_job(plan.goals)
-        self.refusals = {(refusal.goal.node, refusal.goal.job): refusal.why for refusal in plan.refused}
+        jobs = {goal.node: goal.job for goal in plan.goals}
+        # What is refused to one job may be granted to another.
+        self.refused = {
+            refusal.goal.node: refusal.why
+            for refusal in plan.refused
+            if jobs.get(refusal.goal.node) == refusal.goal.job
+        }
         self.alike: dict[NodeName, str] = {}
 
     def note(self, goals: list[Goal]) -> str:
         if len(goals) > 1:
-            return _progress(self.view, goals, self.refusals)
+            return _progress(self.view, goals, self.refused)
         name = goals[0].node
         if name not in self.alike:  # jobs that share a node share its note
-            self.alike[name] = _progress(self.view, goals, self.refusals)
+            self.alike[name] = _progress(self.view, goals, self.refused)
         return self.alike[name]
 
 
-class _Against:
-    """What stands against starting more for a job, for each pool that suits it."""
+class _Waiting:
+    """The notes of jobs for which nothing is started: what stands against it, for each pool that suits them."""
 
     def __init__(self, view: Snapshot) -> None:
         self.stock, self.spent = stock_of(view), spent(view)
@@ -78,13 +85,17 @@ class _Against:
         self.dated = bool(view.reservations) or any(pool.hours for pool in view.pools.values())
         self.view = view
         self.offers: Offers | None = None
+        self.alike: dict[Places, str] = {}
 
-    def __call__(self, ask: Ask) -> list[str]:
-        if not self.dated and not ask.reservation and ask.deadline is None:
-            return obstacles(ask, self.stock, self.spent)
-        if self.offers is None:
-            self.offers = Offers(self.view)
-        return [offer.obstacle or self.spent[offer.pool] for offer in self.offers.to(ask)]
+    def note(self, ask: Ask) -> str:
+        if self.dated or ask.reservation or ask.deadline is not None:
+            if self.offers is None:
+                self.offers = Offers(self.view)
+            return _crowded([offer.obstacle or self.spent[offer.pool] for offer in self.offers.to(ask)])
+        places = ways(ask, self.stock.kinds).places
+        if places not in self.alike:  # asks that the same kinds of nodes could serve share their note
+            self.alike[places] = _crowded(obstacles(ask, self.stock, self.spent))
+        return self.alike[places]
 
 
 def _alike(jobs: Iterable[Job]) -> Iterable[tuple[Ask, list[JobId]]]:
@@ -100,9 +111,9 @@ def _alike(jobs: Iterable[Job]) -> Iterable[tuple[Ask, list[JobId]]]:
     return same.values()
 
 
-def _waiting(crowded: list[str]) -> str:
-    more = len(crowded) - POOLS_TOLD
-    told = crowded[:POOLS_TOLD] + ([f"{more} more pools likewise"] if more > 0 else [])
+def _crowded(obstacles: list[str]) -> str:
+    more = len(obstacles) - POOLS_TOLD
+    told = obstacles[:POOLS_TOLD] + ([f"{more} more pools likewise"] if more > 0 else [])
     return f"waits for room: {'; '.join(told)}" if told else "waits for nodes at home"
 
 
@@ -125,22 +136,21 @@ def goals_by_job(goals: Iterable[Goal]) -> Mapping[JobId, list[Goal]]:
     return by_job
 
 
-def _progress(view: Snapshot, goals: list[Goal], refusals: Mapping[tuple[NodeName, JobId | None], str]) -> str:
-    if goals[0].want is Want.GONE:
-        return f"waits: {goals[0].reason}; given back"
-    if not goals[0].whole:
-        site = view.nodes[goals[0].node].site
-        return f"has {len(goals)} of its {goals[0].need} nodes at {site}, up or starting; waits for the rest"
-    # By job as well: what is refused to one may be granted to another.
-    refused = [refusals[goal.node, goal.job] for goal in goals if (goal.node, goal.job) in refusals]
-    nodes = [view.nodes[goal.node] for goal in goals if (goal.node, goal.job) not in refusals]
+def _progress(view: Snapshot, goals: list[Goal], refused: Mapping[NodeName, str]) -> str:
+    first = goals[0]
+    if first.want is Want.GONE:
+        return f"waits: {first.reason}; given back"
+    if not first.whole:
+        site = view.nodes[first.node].site
+        return f"has {len(goals)} of its {first.need} nodes at {site}, up or starting; waits for the rest"
+    nodes = [view.nodes[goal.node] for goal in goals if goal.node not in refused]
     starting = [node for node in nodes if node.power is not Power.ON]
     if starting:
         site = starting[0].site
         ready = f"; {len(nodes) - len(starting)} up" if len(nodes) > len(starting) else ""
         return f"{_count(starting)} starting at {site}, {_left(view, starting)}{ready}"
-    if refused:
-        return f"waits: {refused[0]}"
+    if len(nodes) < len(goals):
+        return f"waits: {next(refused[goal.node] for goal in goals if goal.node in refused)}"
     return f"{_count(nodes)} ready at {nodes[0].site}"
 
 

@@ -6,7 +6,7 @@ Guards run in the order of `GUARDS`; the first reason stands. They know what has
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -70,9 +70,9 @@ class Tally:
     by_pool: Counter[PoolName] = field(default_factory=Counter)
     by_job: Counter[JobId] = field(default_factory=Counter)
     by_account: Counter[Account] = field(default_factory=Counter)
-    calls: dict[Account, Counter[CallKey]] = field(default_factory=dict)
+    calls: dict[Account, Counter[CallKey]] = field(default_factory=lambda: defaultdict(Counter))
     together: Counter[str] = field(default_factory=Counter)
-    tries: dict[PoolName, Counter[str]] = field(default_factory=dict)
+    tries: dict[PoolName, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """What was started from each pool."""
     paid_by: Counter[tuple[PoolName, Payer]] = field(default_factory=Counter)
     """How many machines were started, by pool and payer."""
@@ -90,8 +90,8 @@ class Tally:
         if proposal.goal.job:
             self.by_job[proposal.goal.job] += times
         _add(self.together, proposal.together, times)
-        _add(self.tries.setdefault(pool.name, Counter()), proposal.together, times)
-        _add(self.calls.setdefault(payer, Counter()), proposal.call, times)
+        _add(self.tries[pool.name], proposal.together, times)
+        _add(self.calls[payer], proposal.call, times)
         _add(self.paid_by, (pool.name, bench.payer(proposal)), times)
 
 
@@ -335,7 +335,7 @@ def one_try_at_a_time(proposal: Proposal, bench: Bench, tally: Tally) -> str:
     pool = bench.starting(proposal)
     if pool is None or not (closed := bench.view.half_open(pool)):
         return ""
-    if not bench.booting[pool.name] and not tally.tries.get(pool.name, Counter()).keys() - {proposal.together}:
+    if not bench.booting[pool.name] and not tally.tries[pool.name].keys() - {proposal.together}:
         return ""
     return f"{pool.name} is tried with one machine first, for it was closed ({closed.result.value}: {closed.why})"
 
@@ -438,7 +438,7 @@ def call_bucket(proposal: Proposal, bench: Bench, tally: Tally) -> str:
     if pool is None:
         return ""
     payer, site = bench.accounts[pool.name], bench.view.sites[pool.site]
-    made = tally.calls.get(payer, Counter())
+    made = tally.calls[payer]
     if proposal.call in made or bench.calls[payer] - len(made) >= 1:
         return ""
     return f"{_named(payer)} takes {site.calls.burst:g} launch calls at once and {site.calls.refill:g} more a second"

@@ -46,24 +46,24 @@ class Home:
             for _ in range(placement.times):
                 self.later.book(ask, self.view.now)
 
-    def patient(self, tasks: Tasks) -> Iterator[Wait]:
+    def patient(self, tasks: Tasks, ask: Ask) -> Iterator[Wait]:
         """Let the next tasks of a group wait for home, each with the room it waits for, until one had better not."""
         while job := tasks.next:
-            at = self.later.start(job.ask)
+            at = self.later.start(ask)
             # What seems free by now is left to Slurm: it sees something that we don't.
-            if at is None or at <= self.view.now or not (why := self._why(job, at - self.view.now)):
+            if at is None or at <= self.view.now or not (why := self._why(job, ask, at - self.view.now)):
                 return
-            self.later.book(job.ask, at)
+            self.later.book(ask, at)
             tasks.take(1)
             yield Wait(job.id, why)
 
-    def _why(self, job: Job, wait_s: float) -> str:
-        offer = self.offers[id(job.ask)]
+    def _why(self, job: Job, ask: Ask, wait_s: float) -> str:
+        offer = self.offers[id(ask)]
         assert offer  # noqa: S101 - asked of jobs that home may serve
         expected = f"home should have room in about {ceil(wait_s / 60)} min"
         if wait_s <= offer.ready_in_s:
             return f"{expected}, sooner than a machine of {offer.pool} boots"
-        dollars = offer.price_hour * (job.ask.limit_s or 0) / 3600
+        dollars = offer.price_hour * (ask.limit_s or 0) / 3600
         waited_s = self.view.now - max(job.submit, job.begin or 0.0)
         if wait_s <= dollars * self.wait_per_dollar_s and waited_s + wait_s <= self.wait_at_most_s:
             return f"{expected}; {offer.pool} would cost up to ${dollars:.2f}"

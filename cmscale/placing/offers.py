@@ -30,6 +30,8 @@ class Stock:
     """What nodes there can be at once, whatever state they are in now."""
 
     counts: Mapping[Kind, int]
+    by_name: Sequence[tuple[str, Kind]]
+    """Each with its name; home is the last."""
     queues: Mapping[str, Queue]
     kinds: Kinds
     have: Mapping[str, Sequence[int]]
@@ -53,7 +55,8 @@ def stock(view: Snapshot) -> Stock:
             elif starts_for(view.queues.get(partition), of.pool):
                 have[partition][kinds.places[of]] += count
                 pools[partition][kinds.places[of]].append(of.pool)
-    return Stock(counts, view.queues, kinds, have, pools)
+    by_name = sorted(((of.name, of) for of in counts), key=lambda each: (each[1].pool is None, each[0]))
+    return Stock(counts, by_name, view.queues, kinds, have, pools)
 
 
 def never(ask: Ask, of: Stock) -> str:
@@ -73,31 +76,22 @@ def never(ask: Ask, of: Stock) -> str:
             f"{site} has at most {there} nodes that fit, {need} are needed"
             for site, (there, need) in sorted(short.items())
         )
-    every = sorted(of.counts, key=lambda each: (each.pool is None, each.name))
     reasons: dict[str, str] = {}
     # Of many pools with few kinds of nodes, each kind is asked once, unless a partition tells its pools apart.
     known: dict[int, str] = {}
-    for each in every:
+    for name, each in of.by_name:
         at = of.kinds.places[each]
         if at not in known or of.queues:
             known[at] = refuses(ask, each, of.queues)
         if known[at]:
-            reasons[each.name] = known[at]
+            reasons[name] = known[at]
     return "; ".join(f"{name} {why}" for name, why in reasons.items())
 
 
 def suited(ask: Ask, of: Stock) -> Iterable[PoolName]:
     """The pools from which machines could be started for the job, at some time."""
-    found = ways(ask, of.kinds)
-    pools: dict[PoolName, None] = {}
-    for partition, by_kind in found.singles.items():
-        for at in by_kind:
-            pools |= dict.fromkeys(of.pools[partition][at])
-    for option in found.gangs:
-        for slot in option.slots:
-            for at in slot.ways:
-                pools |= dict.fromkeys(of.pools[option.partition][at])
-    return pools
+    places = ways(ask, of.kinds).places
+    return dict.fromkeys(pool for partition, local in places for at in local for pool in of.pools[partition][at])
 
 
 def obstacles(ask: Ask, of: Stock, why_spent: Mapping[PoolName, str]) -> list[str]:

@@ -140,7 +140,7 @@ class Room:
         """Place the next of `count` jobs that ask this, or several on one node, with nothing new from the pools in
         `but`; None if there is no room."""
         search = self.searches[but].get(id(ask)) or self._search(ask, but)
-        if search.stuck is not None and self._is_stuck(search):
+        if search.stuck is not None and (search.all_sources or search.stuck == self.starts):
             return None
         placement = self._on_one(search, count)
         if placement is not None:
@@ -150,13 +150,6 @@ class Room:
             search.stuck = self.starts
             return None
         return self._take(draft)
-
-    def full_for(self, ask: Ask, but: frozenset[PoolName] = frozenset()) -> bool:
-        """True if such a job has found no room before and would find none now."""
-        return self._is_stuck(self.searches[but].get(id(ask)) or self._search(ask, but))
-
-    def _is_stuck(self, search: Search) -> bool:
-        return search.stuck is not None and (search.all_sources or search.stuck == self.starts)
 
     def _search(self, ask: Ask, but: frozenset[PoolName]) -> Search:
         search = self.searches[but][id(ask)] = self._new_search(ask, but)
@@ -261,16 +254,14 @@ class Room:
         if option.nodes == 1:
             (batch,) = batches
             times = self._times_there(batch, option.partition, count)
-        started = [batch for batch in batches if batch.source]
-        if not started:
-            return Draft(NOTHING_NEW, batches, times, option.partition)
         price, priority, nodes = 0.0, inf, 0
-        for batch in started:
+        for batch in batches:
             if batch.source:
                 price += batch.source.pool.price_hour * batch.number
                 priority = min(priority, batch.source.pool.priority)
                 nodes += batch.number
-        return Draft((True, -int(priority), price / times, nodes), batches, times, option.partition)
+        cost = (True, -int(priority), price / times, nodes) if nodes else NOTHING_NEW
+        return Draft(cost, batches, times, option.partition)
 
     def _by_number(self, search: Search, option: Option) -> list[Batch] | None:
         """Any nodes that fit, counted rather than named; None if there are not enough."""

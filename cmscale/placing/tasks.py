@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from cmscale.model import GangId, Goal, Job, JobId, Node, NodeName, Snapshot, Want
+from cmscale.model import GangId, Goal, Job, JobId, NodeName, Power, Snapshot, Want
 from cmscale.placing.room import Placement
 
 
@@ -13,7 +15,7 @@ class Tasks:
 
     __slots__ = ("at", "jobs", "left", "taken")
 
-    def __init__(self, jobs: tuple[Job, ...]) -> None:
+    def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
         self.left = jobs[0].count
         self.at = 0
@@ -38,15 +40,21 @@ class Tasks:
         return served
 
 
+class Service(NamedTuple):
+    """What some nodes do for jobs: they hold one or more on one node, or all of a gang together."""
+
+    jobs: list[JobId]
+    gang: GangId | None
+    need: int
+    """How many nodes the first job needs in all."""
+
+
 class Served:
     """The nodes that serve waiting jobs: one wish each, whoever else it serves."""
 
     def __init__(self, view: Snapshot) -> None:
-        self.first: dict[NodeName, tuple[Node, Job, GangId | None, int, bool]] = {}
-        """For each node its first job, that one's gang and number of nodes, and whether the node is to be started."""
-        self.others: dict[NodeName, list[JobId]] = {}
-        self.gangs: dict[NodeName, list[GangId]] = {}
-        """Further gangs that are not complete without a node."""
+        self.view = view
+        self.services: defaultdict[NodeName, list[Service]] = defaultdict(list)
         self.where = {
             name: f"; {name} is the cheapest that fits, ${pool.price_hour:g} an hour"
             for name, pool in view.pools.items()
@@ -54,32 +62,21 @@ class Served:
 
     def by(self, placement: Placement, tasks: Tasks) -> None:
         """Count one placement."""
-        _, there, new, shares, times = placement
-        jobs = tasks.take(times)
-        job, nodes = jobs[0], len(shares)
+        jobs = tasks.take(placement.times)
+        job, nodes = jobs[0], len(placement.shares)
         gang = GangId(f"{job.id}#{tasks.taken}") if nodes > 1 else None
-        first = self.first
-        for node in there:
-            if node.name in first:
-                others = self.others.setdefault(node.name, [])
-                for each in jobs:
-                    others.append(each.id)
-                if gang:
-                    self.gangs.setdefault(node.name, []).append(gang)
-            else:
-                self._begin(node, jobs, (gang, nodes * job.count, False))
-        for node in new:
-            self._begin(node, jobs, (gang, nodes * job.count, True))
-
-    def _begin(self, node: Node, jobs: list[Job], how: tuple[GangId | None, int, bool]) -> None:
-        self.first[node.name] = (node, jobs[0], *how)
-        if len(jobs) > 1:
-            self.others[node.name] = [job.id for job in jobs[1:]]
+        service = Service([each.id for each in jobs], gang, nodes * job.count)
+        for node in placement.nodes + placement.new:
+            self.services[node.name].append(service)
 
     def goals(self) -> Iterator[Goal]:
-        others, where = self.others, self.where
-        for name, (node, job, gang, need, started) in self.first.items():
-            why = where[node.pool] if started and node.pool else " and fits here"
-            also = tuple(others[name]) if name in others else ()
-            gangs = tuple(self.gangs[name]) if name in self.gangs else ()
-            yield Goal(name, Want.UP, f"job {job.id} waits{why}", job.id, gang, need, also, gangs)
+        for name, services in self.services.items():
+            node, ((job, *also), gang, need) = self.view.nodes[name], services[0]
+            started = node.power is Power.GONE or node.power is Power.OFF
+            why = self.where[node.pool] if started and node.pool else " and fits here"
+            gangs: list[GangId] = []
+            for service in services[1:]:
+                also += service.jobs
+                if service.gang:
+                    gangs.append(service.gang)
+            yield Goal(name, Want.UP, f"job {job} waits{why}", job, gang, need, tuple(also), tuple(gangs))

@@ -76,6 +76,10 @@ class Option(NamedTuple):
     slots: tuple[Slot, ...]
 
 
+Places = tuple[tuple[str, tuple[int, ...]], ...]
+"""Partitions with the places of kinds."""
+
+
 class Ways(NamedTuple):
     """Every way to place a job that the kinds allow: all nodes in one partition, and at one site unless it mixes."""
 
@@ -83,6 +87,8 @@ class Ways(NamedTuple):
     """On one node: for each partition, by the kind's place. Alike jobs may share a node, so each kind has its price."""
     gangs: tuple[Option, ...]
     """On several nodes, which may be of several kinds."""
+    places: Places
+    """All kinds that can give it nodes, in order; some may be there twice."""
     total: int
     """How many there are."""
 
@@ -102,7 +108,9 @@ def ways(ask: Ask, kinds: Kinds) -> Ways:
                     singles.setdefault(partition, {}).update(slots[0].ways)
                 elif all(slot.ways for slot in slots):
                     gangs.append(Option(partition, site, nodes, slots))
-    return Ways(singles, tuple(gangs), next(numbers))
+    places = [(partition, tuple(by_kind)) for partition, by_kind in singles.items()]
+    places += [(option.partition, tuple(slot.ways)) for option in gangs for slot in option.slots]
+    return Ways(singles, tuple(gangs), tuple(dict.fromkeys(places)), next(numbers))
 
 
 def _inside(ask: Ask, kinds: Kinds) -> Mapping[tuple[str, SiteName], Mapping[int, int]]:

@@ -33,6 +33,9 @@ LIMIT_S = 5.0
 
 _END = object()
 
+_WORD = (Goal, Wait)
+"""What a policy may say."""
+
 Propose = Callable[[Snapshot, frozenset[NodeName], Any], Iterator[Goal | Wait]]
 
 
@@ -76,7 +79,7 @@ class Policy:
                 raise Overran(f"policy {self.name} took {spent:.1f} s, more than the {self.limit_s:g} s it may")
             if goal is _END:
                 return
-            if not isinstance(goal, Goal | Wait):
+            if not isinstance(goal, _WORD):
                 raise TypeError(f"policy {self.name} proposed {goal!r}, which is neither a Goal nor a Wait")
             yield goal
 

@@ -71,6 +71,12 @@ def test_jobs_are_booked_one_after_the_other_so_that_two_never_wait_for_the_same
     assert [(goal.node, goal.job) for goal in goals] == [("cpu-1", "3")]
 
 
+def test_jobs_that_ask_alike_wait_alike_though_their_words_differ() -> None:
+    first, second = job(1, WHOLE), job(2, replace(WHOLE))
+    assert first.ask is not second.ask
+    assert list(proposed([first, second], taken("op1", 60), taken("op2", 120))[0]) == ["1", "2"]
+
+
 def test_a_node_that_is_free_now_is_used_before_any_wait() -> None:
     busy, runs = taken("op1", 60)
     waits, goals = proposed([job(1, WHOLE)], (busy, runs), (home_node("op2"), job(2000, state="COMPLETING")))

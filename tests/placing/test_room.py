@@ -255,12 +255,12 @@ def test_what_others_have_started_is_used_by_a_job_that_could_not_start_it() -> 
     assert started.new == beside.nodes
 
 
-def test_the_room_is_known_to_be_full_for_those_that_found_none_and_not_for_smaller_ones() -> None:
+def test_who_has_found_no_room_finds_none_again_and_a_smaller_job_still_does() -> None:
     room, large, small = Room.of(view([pool(count=1)]), frozenset()), ask(), ask(gpus_per_node=0)
-    assert not room.full_for(large)
     assert len(list(room.place(large, 2))) == 1
-    assert room.full_for(large)
-    assert not room.full_for(small)
+    assert room.place_next(large, 1) is None
+    assert room.place_next(small, 1) is not None
+    assert room.place_next(large, 1) is None
 
 
 # --- which name first ------------------------------------------------------------------------------------------------
