@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from rows import Options, Row, count, options, tell
 
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import (
     HOME,
     Ask,
@@ -26,7 +27,6 @@ from cmscale.model import (
     SiteName,
 )
 from cmscale.shell import policies
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Daemon, tick
 from cmscale.shell.observe import World
 from cmscale.shell.schema import ClusterTable

@@ -25,6 +25,7 @@ from rows import Options, Row, count, options, seconds, tell
 
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.records import SINFO_FIELDS, SQUEUE_FIELDS
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import (
     HOME,
     OFF_REASON,
@@ -43,7 +44,6 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.shell import policies, wiring
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Daemon, tick
 from cmscale.shell.observe import Memory, World, observe
 from cmscale.shell.schema import ClusterTable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
-from cmscale.shell import decisions
+from cmscale.journal import decisions
 from tests.postgres.server import Server
 
 

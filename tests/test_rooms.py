@@ -25,8 +25,16 @@ ROOMS: dict[str, set[str]] = {
     "cmscale.adapters.slurm": {"cmscale.model", "cmscale.ports", "cmscale.adapters.slurm"},
     "cmscale.adapters.aws": {"cmscale.model", "cmscale.ports", "cmscale.adapters.aws"},
     "cmscale.sim": {"cmscale.model", "cmscale.fit", "cmscale.ports", "cmscale.shell.loop", "cmscale.sim"},
-    "cmscale.shell": {"cmscale.model", "cmscale.hours", "cmscale.ports", "cmscale.core", "cmscale.shell"},
-    "cmscale.lab": {"cmscale.model", "cmscale.adapters", "cmscale.shell", "cmscale.lab"},
+    "cmscale.journal": {"cmscale.model", "cmscale.ports", "cmscale.core", "cmscale.journal"},
+    "cmscale.shell": {
+        "cmscale.model",
+        "cmscale.hours",
+        "cmscale.ports",
+        "cmscale.core",
+        "cmscale.journal",
+        "cmscale.shell",
+    },
+    "cmscale.lab": {"cmscale.model", "cmscale.adapters", "cmscale.journal", "cmscale.shell", "cmscale.lab"},
     # The shell is put together in wiring, and the command line shows everything.
     "cmscale.shell.wiring": {"cmscale"},
     "cmscale.cli": {"cmscale"},
@@ -46,7 +54,7 @@ IMPURE_LIBRARIES = {
     "secrets",
     "datetime",
 }
-SDKS = {"boto3": "cmscale.adapters.aws", "botocore": "cmscale.adapters.aws", "psycopg": "cmscale.shell.postgres"}
+SDKS = {"boto3": "cmscale.adapters.aws", "botocore": "cmscale.adapters.aws", "psycopg": "cmscale.journal.postgres"}
 
 
 def modules() -> Iterator[tuple[str, Path]]:

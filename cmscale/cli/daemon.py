@@ -15,11 +15,11 @@ import click
 
 from cmscale.cli import render
 from cmscale.cli.shared import EXIT_BAD_INPUT, clock, configured, date, fail, json_option, tell
+from cmscale.journal.lease import Lease, Tenure, Term
 from cmscale.ports import Misconfigured, Unavailable
 from cmscale.shell import admins, leading, logs, presence, systemd, wiring
 from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config
-from cmscale.shell.lease import Lease, Tenure, Term
 from cmscale.shell.logs import LogFormat
 from cmscale.shell.loop import Daemon, Look, run, tick
 from cmscale.shell.reload import Configured

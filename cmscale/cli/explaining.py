@@ -14,10 +14,10 @@ from cmscale.cli import render
 from cmscale.cli.looks import look
 from cmscale.cli.shared import clock, configured, fail, json_option
 from cmscale.core import telling
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import Job, JobId, NodeName, Plan, Snapshot
 from cmscale.shell import wiring
 from cmscale.shell.config import Config, ConfigError
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.values import nearest
 
 History = Sequence[Mapping[str, Any]]

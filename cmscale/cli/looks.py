@@ -15,12 +15,12 @@ import click
 from cmscale.cli import render
 from cmscale.cli.shared import configured, fail, given_a_path, json_option
 from cmscale.core.decide import decide
+from cmscale.journal.lease import Term
 from cmscale.model import Plan, Snapshot
 from cmscale.ports import Backend, Unavailable
 from cmscale.shell import config as configuration
 from cmscale.shell import presence, reload, wiring
 from cmscale.shell.config import Config, ConfigError
-from cmscale.shell.lease import Term
 from cmscale.shell.observe import Memory, observe
 from cmscale.shell.schema import Mode
 

@@ -224,8 +224,8 @@ class Story:
 
     def _reactions(self, launches: list[dict[str, Any]]) -> dict[str, float]:
         """For each job that machines were started for: seconds from sbatch's return to the launch call's arrival."""
+        from cmscale.journal.sql import SqlJournal
         from cmscale.model import JobId
-        from cmscale.shell.journal import SqlJournal
 
         arrived: dict[str, float] = {}
         for call in launches:

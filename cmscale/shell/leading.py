@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from cmscale.journal.lease import TRIES, Lease, Tenure, Term
 from cmscale.model import Event, EventKind
 from cmscale.ports import Clock, Journal, Unavailable
 from cmscale.shell.beside import Beside
-from cmscale.shell.lease import TRIES, Lease, Tenure, Term
 from cmscale.shell.loop import Daemon, Look, run
 from cmscale.shell.observe import Memory
 

@@ -21,15 +21,15 @@ from cmscale.adapters.aws import AwsPool, AwsSite, quota_family
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
 from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
+from cmscale.journal.database import Database
+from cmscale.journal.lease import Lease, Term
+from cmscale.journal.lease import last_term as of_database
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import Pool, PoolName, SiteName
 from cmscale.ports import Clock, Journal, Misconfigured, Provider, Unavailable
 from cmscale.shell import policies, presence
 from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config, ConfigError
-from cmscale.shell.database import Database
-from cmscale.shell.journal import SqlJournal
-from cmscale.shell.lease import Lease, Term
-from cmscale.shell.lease import last_term as of_database
 from cmscale.shell.loop import Daemon
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World

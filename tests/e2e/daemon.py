@@ -17,10 +17,10 @@ from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
 
+from cmscale.journal.sql import SqlJournal
 from cmscale.lab.lab import Lab
 from cmscale.lab.processes import end_child, start, wait_until
 from cmscale.model import Operation
-from cmscale.shell.journal import SqlJournal
 
 PROGRAM = (sys.executable, "-m", "cmscale.cli.cm_scale")
 PACKAGE = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}

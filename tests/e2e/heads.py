@@ -17,11 +17,11 @@ from pathlib import Path
 
 from sqlalchemy import URL
 
+from cmscale.journal.database import Database
+from cmscale.journal.lease import Term, last_term
+from cmscale.journal.sql import SqlJournal
 from cmscale.lab.lab import Lab
 from cmscale.model import Operation
-from cmscale.shell.database import Database
-from cmscale.shell.journal import SqlJournal
-from cmscale.shell.lease import Term, last_term
 from tests.e2e.daemon import soon
 
 _BORN_READY = multiprocessing.get_context("forkserver")

@@ -15,9 +15,9 @@ from sqlalchemy import URL
 
 from cmscale.adapters.slurm import parse
 from cmscale.core.decide import Policy
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import HOME, Limits, Pool, PoolName, Queue, Site, SiteKind, SiteName, price
 from cmscale.shell import policies
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Daemon, Look, tick
 from cmscale.shell.observe import World
 from cmscale.shell.periods import Periods

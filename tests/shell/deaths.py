@@ -24,8 +24,8 @@ from typing import Any
 
 from sqlalchemy import event
 
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import OUR_MARK, MachineState, NodeRecord, OpId, Result, SiteName, Verb
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.observe import Memory
 from cmscale.sim.clock import VirtualClock
 from cmscale.sim.cloud import Cloud

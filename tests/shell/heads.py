@@ -13,13 +13,13 @@ from typing import Any
 from sqlalchemy import URL, Float, literal
 from sqlalchemy.sql.elements import ColumnElement
 
+from cmscale.journal.database import Database
+from cmscale.journal.lease import Holder, Lease, Tenure
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import HOME, Site, SiteKind
 from cmscale.ports import Deposed
 from cmscale.shell.beside import Beside
-from cmscale.shell.database import Database
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.leading import begin
-from cmscale.shell.lease import Holder, Lease, Tenure
 from cmscale.shell.loop import Daemon, tick
 from cmscale.shell.observe import World
 from cmscale.shell.schema import ClusterTable

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import JobId, MachineState, NodeName, Operation, OpId, Pool, PoolName, Result, SiteName, Verb
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.scripts import Scripts
 from cmscale.sim.cloud import Flaw
 from tests.builders import EAST, WEST, ask, pool

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import Fact, FactKind
 from cmscale.ports import Unavailable
 from cmscale.shell import admins, wiring
 from cmscale.shell import config as configuration
 from cmscale.shell.config import Config, ConfigError
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.overrides import Author, Do, Word
 from cmscale.sim.clock import VirtualClock
 from tests.cli.program import Said

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import PoolName
 from cmscale.shell import config, presence, wiring
 from cmscale.shell.config import ConfigError
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.reload import Configured
 
 FILE = """\

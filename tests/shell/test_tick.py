@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import Limits, NodeName, Operation, OpId, PoolName, Result, Verb
 from cmscale.shell.act import REPEATED_FOR_S
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.loop import Look, run, tick
 from cmscale.sim.cloud import Flaw
 from tests.builders import ask, pool

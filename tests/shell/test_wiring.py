@@ -10,11 +10,11 @@ import pytest
 
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
+from cmscale.journal.sql import SqlJournal
 from cmscale.model import PoolName
 from cmscale.ports import Backend
 from cmscale.shell import config, wiring
 from cmscale.shell.config import Config
-from cmscale.shell.journal import SqlJournal
 
 FILE = """\
 [cluster]

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, func, insert, select, update
 
+from cmscale.journal import decisions, tables
+from cmscale.journal.decisions import MOST_BYTES, SNAPSHOTS_KEPT_S
+from cmscale.journal.sql import SqlJournal
+from cmscale.journal.tables import BUSY, EVENTS, EVIDENCE, FACTS, ITEMS, KEPT_S, OPERATIONS, PLANS, SNAPSHOTS
 from cmscale.model import (
     Action,
     Closure,
@@ -33,10 +37,6 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Evidence, Misconfigured, Unavailable
-from cmscale.shell import decisions, tables
-from cmscale.shell.decisions import MOST_BYTES, SNAPSHOTS_KEPT_S
-from cmscale.shell.journal import SqlJournal
-from cmscale.shell.tables import BUSY, EVENTS, EVIDENCE, FACTS, ITEMS, KEPT_S, OPERATIONS, PLANS, SNAPSHOTS
 from tests.builders import NOW, view
 
 T4 = PoolName("t4")

@@ -6,7 +6,7 @@ To add a table, write it into `tables.py`, and into a new file in `versions` how
 
     v0002_what_it_is_for.py     revision = "0002"     down_revision = "0001"     def upgrade() -> None: ...
 
-Of two branches that took the same number, the second to arrive takes the next. `tests/shell/test_migrations.py` tells
+Of two branches that took the same number, the second to arrive takes the next. `tests/journal/test_migrations.py` tells
 what tables and steps disagree on. A step only adds, and what it adds to a table has a default: a daemon of the version
 before may run beside, on another head node.
 """

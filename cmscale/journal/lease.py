@@ -24,9 +24,9 @@ from typing import Any
 from sqlalchemy import Connection, Float, cast, func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
+from cmscale.journal.database import Database
+from cmscale.journal.tables import LEASE, upsert
 from cmscale.ports import Deposed, Unavailable
-from cmscale.shell.database import Database
-from cmscale.shell.tables import LEASE, upsert
 
 ACTED_WITHIN = 0.8
 """The share of the lease within which its holder acts. The rest is for calls that were just made to get out, and for

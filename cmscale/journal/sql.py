@@ -13,6 +13,11 @@ from statistics import fmean
 
 from sqlalchemy import URL, Connection, case, delete, insert, select, update
 
+from cmscale.journal.accounts import Accounts
+from cmscale.journal.database import Database
+from cmscale.journal.decisions import Decisions
+from cmscale.journal.operations import Operations
+from cmscale.journal.tables import BUSY, CLOSURES, EVENTS, EVIDENCE, FACTS, IDLE, KEPT_S, forget, upsert
 from cmscale.model import (
     Closure,
     Event,
@@ -26,11 +31,6 @@ from cmscale.model import (
     Result,
 )
 from cmscale.ports import Evidence, Misconfigured, Unavailable
-from cmscale.shell.accounts import Accounts
-from cmscale.shell.database import Database
-from cmscale.shell.decisions import Decisions
-from cmscale.shell.operations import Operations
-from cmscale.shell.tables import BUSY, CLOSURES, EVENTS, EVIDENCE, FACTS, IDLE, KEPT_S, forget, upsert
 
 SAME_AGAIN_S = 3600.0
 """An event that says what one before it said is not kept again this soon."""

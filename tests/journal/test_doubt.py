@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, make_url
 
+from cmscale.journal import postgres as remote
+from cmscale.journal import sqlite
+from cmscale.journal.sql import LOST_REST_S, SqlJournal
 from cmscale.model import EventKind, FactKind
 from cmscale.ports import Misconfigured, Unavailable
-from cmscale.shell import postgres as remote
-from cmscale.shell import sqlite
-from cmscale.shell.journal import LOST_REST_S, SqlJournal
 from cmscale.shell.loop import Look
 from tests.builders import ask, pool
 from tests.postgres.server import Server

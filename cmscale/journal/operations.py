@@ -17,6 +17,8 @@ from sqlalchemy.sql import Select
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from cmscale.journal.database import Database, Part
+from cmscale.journal.tables import ITEMS, KEPT_S, OPERATIONS, oldest
 from cmscale.model import (
     Creations,
     JobId,
@@ -32,8 +34,6 @@ from cmscale.model import (
     Result,
     Verb,
 )
-from cmscale.shell.database import Database, Part
-from cmscale.shell.tables import ITEMS, KEPT_S, OPERATIONS, oldest
 
 USED_REST_S = 60.0
 """How long the use of the nodes is told again before it is counted anew, which takes a look at months of operations."""

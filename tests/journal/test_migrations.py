@@ -17,11 +17,11 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, inspect
 
+from cmscale.journal import migrations, postgres, sqlite
+from cmscale.journal.sql import SqlJournal
+from cmscale.journal.tables import OPERATIONS
 from cmscale.model import Creations, Fact, FactKind, JobId, NodeName, Plan
 from cmscale.ports import Misconfigured
-from cmscale.shell import migrations, postgres, sqlite
-from cmscale.shell.journal import SqlJournal
-from cmscale.shell.tables import OPERATIONS
 from tests.builders import NOW, view
 from tests.postgres.server import Server
 
@@ -182,7 +182,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from sqlalchemy import create_engine, make_url
-from cmscale.shell import migrations, sqlite
+from cmscale.journal import migrations, sqlite
 engine = sqlite.writable(Path(sys.argv[1]))
 with engine.execution_options(**{sqlite.WRITES: True}).begin() as db:
     migrations.upgrade(db, Path(sys.argv[2]))

@@ -13,6 +13,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
+from cmscale.journal.database import Part
+from cmscale.journal.tables import ITEMS, LIVES, OPERATIONS, USES
 from cmscale.model import (
     Cost,
     Life,
@@ -25,8 +27,6 @@ from cmscale.model import (
     Use,
     Verb,
 )
-from cmscale.shell.database import Part
-from cmscale.shell.tables import ITEMS, LIVES, OPERATIONS, USES
 
 HOURS_KEPT_S = 3 * 86400.0
 """How long the bill is kept by the hour."""

@@ -17,11 +17,11 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select
 
 from cmscale.core import compare
+from cmscale.journal import stored
+from cmscale.journal.database import Database, Part
+from cmscale.journal.tables import KEPT_S, PLANS, SNAPSHOTS, forget, upsert
 from cmscale.model import Plan, Snapshot
 from cmscale.ports import Misconfigured
-from cmscale.shell import stored
-from cmscale.shell.database import Database, Part
-from cmscale.shell.tables import KEPT_S, PLANS, SNAPSHOTS, forget, upsert
 
 SNAPSHOTS_KEPT_S = 2 * 86400.0
 MOST_PLANS = 250_000

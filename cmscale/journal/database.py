@@ -21,8 +21,8 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as NoneFree
 
+from cmscale.journal import migrations, postgres, sqlite
 from cmscale.ports import Misconfigured, Unavailable
-from cmscale.shell import migrations, postgres, sqlite
 
 FAILURES = (DBAPIError, NoneFree, OSError, migrations.OtherVersion)
 """What keeps a transaction from being made, wherever the journal is."""

@@ -11,14 +11,14 @@ from threading import Thread
 import pytest
 from sqlalchemy import URL, insert, select
 
+from cmscale.journal.database import Database
+from cmscale.journal.lease import Holder, Lease, Tenure, Term
+from cmscale.journal.sql import SqlJournal
+from cmscale.journal.tables import IDLE
 from cmscale.lab.processes import wait_until
 from cmscale.model import NodeName, Operation, OpId, PoolName, Verb
 from cmscale.ports import Deposed, Unavailable
-from cmscale.shell.database import Database
-from cmscale.shell.journal import SqlJournal
 from cmscale.shell.leading import in_turn
-from cmscale.shell.lease import Holder, Lease, Tenure, Term
-from cmscale.shell.tables import IDLE
 from cmscale.shell.wiring import SystemClock
 from tests.postgres.server import Server
 

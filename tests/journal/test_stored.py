@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmscale.journal import stored
 from cmscale.model import Plan, Snapshot
-from cmscale.shell import stored
 from tests.builders import ask, job, view
 
 NUMBERS = st.integers(-(2**53), 2**53)

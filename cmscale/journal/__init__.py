@@ -1,0 +1,1 @@
+"""What must survive us, in SQLite or PostgreSQL: operations, facts, events, decisions, the bill, and who leads."""
