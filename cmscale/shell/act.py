@@ -46,8 +46,9 @@ from cmscale.ports import Provider, Unavailable
 from cmscale.shell import logs
 from cmscale.shell.beside import CALLS_AT_ONCE, Beside
 from cmscale.shell.beside import Call as Deed
-from cmscale.shell.observe import SETTLING_S, Memory, World
+from cmscale.shell.observe import Memory, World
 from cmscale.shell.scripts import Call, Kind, run_script
+from cmscale.shell.timekeeping import SETTLING_S
 
 log = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ from cmscale.shell import spending
 from cmscale.shell.beside import Beside
 from cmscale.shell.scripts import Scripts
 from cmscale.shell.spending import Ledger, Rules, Seen
-from cmscale.shell.timekeeping import JUMP_S, Ages, Timekeeping, dated
+from cmscale.shell.timekeeping import JUMP_S, SETTLING_S, Ages, Timekeeping, dated
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -63,9 +63,6 @@ log = logging.getLogger(__name__)
 
 USED_FOR_S = 14 * 86400.0
 """How far back it counts which names of a pool were used least."""
-
-SETTLING_S = 120.0
-"""How long a machine that a call has made may be missing from listings: EC2's describe lags behind its launches."""
 
 POWER = {
     MachineState.STARTING: Power.STARTING,

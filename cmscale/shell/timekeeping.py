@@ -18,6 +18,9 @@ from cmscale.ports import Clock, Journal
 JUMP_S = 5.0
 """A clock that is off by less since the last tick was not set, only disciplined."""
 
+SETTLING_S = 120.0
+"""How long a machine that a call has made may be missing from listings: EC2's describe lags behind its launches."""
+
 TOLD_S = 900.0
 """How long a jump is told as a trouble of ours."""
 
@@ -78,7 +81,8 @@ def move_along(journal: Journal, jump: Jump, now: float) -> None:
 class Ages:
     """How old are things, at the most, by the clock that only counts?
 
-    What appears between two looks can't be older than the time between them, whatever its date says.
+    What appears between two looks can't be much older than the time between them, whatever its date says: listings
+    show what is there a little late, but not an hour.
     """
 
     began: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
@@ -89,7 +93,7 @@ class Ages:
         dated, born = self.began.get(what, (0.0, 0.0))
         if what not in self.began or date - dated > JUMP_S:
             age_s = max(now - date, 0.0)
-            if unknown_s is not None and age_s > unknown_s + JUMP_S:
+            if unknown_s is not None and age_s > unknown_s + SETTLING_S:
                 age_s = unknown_s
             self.began[what] = date, steady - age_s
             return age_s
