@@ -154,6 +154,8 @@ def test_a_gang_runs_at_one_site_and_gets_its_own_constraint_back_when_its_machi
     assert job(lab, number, "%f") == "aws-us-east-1"
     lab.command("scontrol", "requeuehold", number)
     soon(lambda: job(lab, number, "%f") == "(null)", what="its own constraint")
+    # While they are up Slurm would give them to the job at once, as it may: there are no others.
+    soon(lambda: all(life.deleted for life in place.made), what="an end of its machines")
     lab.command("scontrol", "release", number)
     lab.command("scontrol", "update", f"jobid={number}", "starttime=now")  # Slurm puts requeued jobs off by two minutes
     soon(lambda: runs(lab, number))

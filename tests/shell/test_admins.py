@@ -36,7 +36,12 @@ HOST = socket.gethostname()
 AS_ANOTHER = """
 import io, json, os, sqlite3, sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
 import cmscale.cli.cm_scale as program
+from cmscale.journal.sql import SqlJournal
+with TemporaryDirectory() as folder:
+    SqlJournal(Path(folder) / "journal.db").dispose()
 uid, gid, commands = json.loads(sys.argv[1])
 os.setgroups([])
 os.setresgid(gid, gid, gid)
@@ -53,7 +58,8 @@ for words in commands:
     told.append([status, out.getvalue(), err.getvalue()])
 print(json.dumps(told))
 """
-"""The program as another user calls it; its files may lie where that user can't go, so it is imported first."""
+"""The program as another user calls it; its files may lie where that user can't go, so all it needs is imported first,
+what making a journal needs, too."""
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
