@@ -73,7 +73,7 @@ def run_(
         between = partial(_between, configured, told, system_clock)
         log.log(logs.NOTICE, "%s", _greeting(config, daemon))
         systemd.ready(_doing(daemon))
-        with admins.listening(config, journal, system_clock):
+        with admins.listening(lambda: configured.config, journal, system_clock):
             if lease:
                 leading.in_turn(lease, system_clock, partial(_lead, configured, told, between), _Standby(between))
             else:

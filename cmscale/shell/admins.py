@@ -18,7 +18,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,22 +168,26 @@ def _all_of(connection: socket.socket, limit_s: float) -> bytes:
 
 
 @contextmanager
-def listening(config: Config, journal: Journal, clock: Clock) -> Iterator[None]:
-    """Do what members of the group ask for, meanwhile. Where that can't be, it is told, and everything else goes on."""
+def listening(current: Callable[[], Config], journal: Journal, clock: Clock) -> Iterator[None]:
+    """Do what members of the group ask for, meanwhile. Where that can't be, it is told, and everything else goes on.
+
+    `current` tells the configuration in effect: who may is looked up when somebody asks, for it may have been reloaded.
+    """
+    config = current()
     with ExitStack() as stack:
         try:
-            if config.admins:
-                folder = stack.enter_context(_folder(config))
-                stack.enter_context(_door(Path(folder) / SOCKET, config, journal, clock))
+            folder = stack.enter_context(_folder(config))
+            stack.enter_context(_door(Path(folder) / SOCKET, current, journal, clock))
         except OSError as error:
-            log.warning("%s: members of %s can't be heard: %s", config.state_dir / SOCKET, config.admins, error)
+            whose = f"members of {config.admins}" if config.admins else "members of any group"
+            log.warning("%s: %s can't be heard: %s", config.state_dir / SOCKET, whose, error)
         yield
 
 
 @contextmanager
-def _door(path: Path, config: Config, journal: Journal, clock: Clock) -> Iterator[None]:
+def _door(path: Path, current: Callable[[], Config], journal: Journal, clock: Clock) -> Iterator[None]:
     path.unlink(missing_ok=True)  # of a daemon that was killed: the lock beside it is ours
-    door = _Door(path, config, journal, clock)
+    door = _Door(path, current, journal, clock)
     path.chmod(0o666)  # whoever knocks is told why not
     thread = threading.Thread(target=door.serve_forever, kwargs={"poll_interval": 0.2}, name="admins", daemon=True)
     thread.start()
@@ -197,8 +201,8 @@ def _door(path: Path, config: Config, journal: Journal, clock: Clock) -> Iterato
 
 
 class _Door(socketserver.UnixStreamServer):
-    def __init__(self, path: Path, config: Config, journal: Journal, clock: Clock) -> None:
-        self.config, self.journal, self.clock = config, journal, clock
+    def __init__(self, path: Path, current: Callable[[], Config], journal: Journal, clock: Clock) -> None:
+        self.current, self.journal, self.clock = current, journal, clock
         super().__init__(str(path), _Knock)
 
     def handle_error(self, *_: object) -> None:
@@ -211,20 +215,22 @@ class _Knock(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         door = self.server
+        config = door.current()
         # struct ucred of the kernel: process, user, group
         _, uid, _ = struct.unpack("3i", self.request.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if refused := _refused(uid, door.config):
+        if refused := _refused(uid, config):
             answer = Answer(problems=(refused,))
         else:
-            answer = answer_to(_all_of(self.request, PATIENCE_S), uid, door.config, door.journal, door.clock.now())
+            answer = answer_to(_all_of(self.request, PATIENCE_S), uid, config, door.journal, door.clock.now())
         self.request.settimeout(PATIENCE_S)
         self.request.sendall(_ANSWER.dump_json(answer))
 
 
 def _refused(uid: int, config: Config) -> str:
-    if uid in {0, os.geteuid()} or _is_member(uid, config.admins):
+    if uid in {0, os.geteuid()} or (config.admins and _is_member(uid, config.admins)):
         return ""
-    allowed = " and ".join(dict.fromkeys(("root", _name(os.geteuid()), f"members of group {config.admins}")))
+    members = (f"members of group {config.admins}",) if config.admins else ()
+    allowed = " and ".join(dict.fromkeys(("root", _name(os.geteuid()), *members)))
     return f"only {allowed} may do this, and you are {_name(uid)}"
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def facts(journal: SqlJournal) -> list[Fact]:
 def test_a_member_of_the_group_overrules_by_the_daemon_under_their_own_name_and_its_files_stay_out_of_reach(
     config: Config, journal: SqlJournal
 ) -> None:
-    with admins.listening(config, journal, VirtualClock()):
+    with admins.listening(lambda: config, journal, VirtualClock()):
         (said,) = typed(MEMBER, config, KEEP, env={"SUDO_USER": "root", "LOGNAME": "root", "USER": "root"})
     assert (said.status, said.err) == (0, "")
     assert said.out.startswith("t4-[1-2]: kept until ")
@@ -133,7 +134,7 @@ def test_a_member_of_the_group_overrules_by_the_daemon_under_their_own_name_and_
 
 @pytest.mark.slow
 def test_a_member_can_take_it_back_and_list_what_stands(config: Config, journal: SqlJournal) -> None:
-    with admins.listening(config, journal, VirtualClock(1e10)):
+    with admins.listening(lambda: config, journal, VirtualClock(1e10)):
         _, listed, cleared = typed(MEMBER, config, KEEP, ("clear", "--list"), ("clear", "t4-[1-8]"))
     assert "the driver is debugged" in listed.out
     assert cleared.out == f"Cleared: keep t4-[1-2] (by {MEMBER}: the driver is debugged)\n"
@@ -143,7 +144,7 @@ def test_a_member_can_take_it_back_and_list_what_stands(config: Config, journal:
 @pytest.mark.slow
 def test_others_are_told_in_one_sentence_and_nothing_changes(config: Config, journal: SqlJournal) -> None:
     drain = ("drain-site", "east", "--for", "1h", "--why", "x")
-    with admins.listening(config, journal, VirtualClock()):
+    with admins.listening(lambda: config, journal, VirtualClock()):
         told = typed(OTHER, config, KEEP, drain, ("pause",), ("resume",), ("clear", "t4-1"))
     assert len(told) == 5
     for said in told:
@@ -156,9 +157,8 @@ def test_others_are_told_in_one_sentence_and_nothing_changes(config: Config, jou
 def test_without_a_group_only_root_may_and_others_are_told_how_to_name_one(config: Config, journal: SqlJournal) -> None:
     config.path.write_text(FILE, encoding="utf-8")
     plain = configuration.load(config.path)
-    with admins.listening(plain, journal, VirtualClock()):
+    with admins.listening(lambda: plain, journal, VirtualClock()):
         (said,) = typed(MEMBER, plain, KEEP)
-        assert not (config.state_dir / admins.SOCKET).exists()
     assert said.status == 2
     assert said.problems == [
         f"only root may do this, and you are {MEMBER}; to allow a group, set admins under [cluster] in {config.path}"
@@ -189,7 +189,7 @@ def test_what_a_killed_daemon_has_left_is_no_daemon_and_no_hindrance_for_the_nex
         killed.bind(str(path))
     with pytest.raises(Unavailable, match="no daemon is running"):
         admins.ask(config, PAUSE)
-    with admins.listening(config, journal, VirtualClock()):
+    with admins.listening(lambda: config, journal, VirtualClock()):
         assert admins.ask(config, PAUSE).put
     assert not path.exists()
 
@@ -232,7 +232,7 @@ def asked(config: Config, said: bytes) -> bytes:
 
 
 def test_what_is_no_word_is_told_and_the_next_one_is_heard(config: Config, journal: SqlJournal) -> None:
-    with admins.listening(config, journal, VirtualClock()):
+    with admins.listening(lambda: config, journal, VirtualClock()):
         for rubbish in (b"", b"keep t4-1", b'{"do": "keep", "names": 1}', b'{"do": "kill"}', b"\xff\xfe"):
             assert b"the daemon does not understand this" in asked(config, rubbish)
         assert admins.ask(config, PAUSE).put
@@ -244,7 +244,7 @@ def test_one_who_says_nothing_or_far_too_much_is_cut_off(
 ) -> None:
     monkeypatch.setattr(admins, "PATIENCE_S", 0.2)
     monkeypatch.setattr(admins, "MOST_BYTES", 100_000)
-    with admins.listening(config, journal, VirtualClock()), closing(socket.socket(socket.AF_UNIX)) as silent:
+    with admins.listening(lambda: config, journal, VirtualClock()), closing(socket.socket(socket.AF_UNIX)) as silent:
         silent.connect(str(config.state_dir / admins.SOCKET))
         with pytest.raises(
             Unavailable, match=r"admins\.sock: the daemon could not be asked \(.*\); what is so: cm-scale"
@@ -253,11 +253,24 @@ def test_one_who_says_nothing_or_far_too_much_is_cut_off(
         assert admins.ask(config, PAUSE).put
 
 
+@pytest.mark.slow
+def test_who_may_is_what_the_configuration_in_effect_says_when_they_ask(config: Config, journal: SqlJournal) -> None:
+    without = replace(config, admins="")
+    in_effect = [config]
+    with admins.listening(lambda: in_effect[-1], journal, VirtualClock()):
+        in_effect.append(without)
+        (refused,) = typed(MEMBER, config, KEEP)
+        in_effect.append(config)
+        (heard,) = typed(MEMBER, config, KEEP)
+    assert refused.problems == [f"only root may do this, and you are {MEMBER}"]
+    assert heard.status == 0
+
+
 def test_a_long_path_of_the_state_directory_is_no_hindrance(folder: Path, config: Config) -> None:
     deep = folder.joinpath(*["a-rather-long-name-of-a-folder"] * 6)
     config.path.write_text(config.path.read_text().replace('"state"', f'"{deep}"'), encoding="utf-8")
     far = configuration.load(config.path)
-    with wiring.journal(far) as journal, admins.listening(far, journal, VirtualClock()):
+    with wiring.journal(far) as journal, admins.listening(lambda: far, journal, VirtualClock()):
         assert admins.ask(far, PAUSE).put
 
 
@@ -265,10 +278,13 @@ def test_where_no_socket_can_be_made_the_daemon_goes_on_without_it(
     config: Config, journal: SqlJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
     (config.state_dir / admins.SOCKET).mkdir()
-    with admins.listening(config, journal, VirtualClock()):
+    with admins.listening(lambda: config, journal, VirtualClock()):
         assert f"members of {GROUP} can't be heard" in caplog.text
 
 
 def test_a_problem_is_raised_where_it_was_asked_for(config: Config, journal: SqlJournal) -> None:
-    with admins.listening(config, journal, VirtualClock()), pytest.raises(ConfigError, match="no pool has a node"):
+    with (
+        admins.listening(lambda: config, journal, VirtualClock()),
+        pytest.raises(ConfigError, match="no pool has a node"),
+    ):
         admins.ask(config, Word(Do.KEEP, ("op1",), 60.0, "x"))
