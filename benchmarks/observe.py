@@ -24,7 +24,8 @@ from types import MappingProxyType
 from rows import Options, Row, count, options, seconds, tell
 
 from cmscale.adapters.slurm.commands import SlurmCommands
-from cmscale.adapters.slurm.records import SINFO_FIELDS, SQUEUE_FIELDS
+from cmscale.adapters.slurm.hostlist import fold
+from cmscale.adapters.slurm.records import ALIKE_FIELDS, GROUP_SEPARATOR, SEPARATOR, SQUEUE_FIELDS, job_row
 from cmscale.journal.sql import SqlJournal
 from cmscale.model import (
     HOME,
@@ -58,14 +59,13 @@ EAST = SiteName("east")
 SHAPE = Shape(8, 30000)
 POOLS, ASKS = 10, 1000
 LAUNCHED_AGO_S = 1800.0
-SEPARATOR = "\x1f"
 END = "@END@"
 """Where a record ends; the scripts put there what cm-scale asks for."""
 
 SCRIPTS: Mapping[str, str] = {
     "squeue": 'case "$*" in *-O*) exec sed "s/@END@/${last##*:0}/" jobs;; *) exec cat excluded;; esac',
     "sinfo": 'exec sed "s/@END@/${last##*:0}/" nodes',
-    "scontrol": 'case "$*" in *config*) exec cat config;; *) echo No reservations in the system;; esac',
+    "scontrol": 'case "$*" in *config*) exec cat config;; *nodes*) exec cat shown;; *) cat calendar;; esac',
 }
 CONFIG = "SelectType              = select/cons_tres\nSelectTypeParameters    = CR_CORE_MEMORY\n"
 
@@ -121,25 +121,33 @@ def _ask(chance: random.Random) -> dict[str, str]:
     }
 
 
-def node_rows(pools: Iterable[Pool], up: frozenset[NodeName]) -> Iterator[list[str]]:
+def alike_rows(pools: Iterable[Pool], up: frozenset[NodeName]) -> Iterator[list[str]]:
+    """Of each pool the nodes that are up share a line, and those that are off."""
     for pool in pools:
-        for name in pool.nodes:
-            on = name in up
-            cpus, mem_mb = (8, 28000) if on else (0, 0)
+        for on in (True, False):
             words = {
-                "NodeList": name,
+                "NodeList": fold(name for name in pool.nodes if (name in up) == on),
                 "Partition": "batch*",
                 "StateComplete": "allocated+cloud" if on else "down+cloud+drain",
-                "CPUsState": f"{cpus}/{SHAPE.cpus - cpus}/0/{SHAPE.cpus}",
                 "Memory": str(SHAPE.mem_mb),
-                "AllocMem": str(mem_mb),
                 "Gres": "(null)",
                 "GresUsed": "gpu:0",
                 "features_act": f"{pool.name},{EAST}",
-                "NodeAddr": f"10.0.0.{name}",
                 "Reason": "none" if on else OFF_REASON,
             }
-            yield [words[field] for field in SINFO_FIELDS]
+            yield [words[field] for field in ALIKE_FIELDS]
+
+
+def shown(pools: Iterable[Pool], up: frozenset[NodeName]) -> Iterator[str]:
+    for pool in pools:
+        for name in pool.nodes:
+            cpus, mem_mb = (8, 28000) if name in up else (0, 0)
+            yield (
+                f"NodeName={name} CoresPerSocket=1  CPUAlloc={cpus} CPUEfctv={SHAPE.cpus} CPUTot={SHAPE.cpus} "
+                f"CPULoad=N/A AvailableFeatures=(null) ActiveFeatures=(null) Gres=(null) NodeAddr=10.0.0.{name} "
+                f"NodeHostName={name}  RealMemory={SHAPE.mem_mb} AllocMem={mem_mb} FreeMem=N/A Sockets=8 Boards=1 "
+                "State=DOWN+CLOUD+DRAIN ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=batch\n"
+            )
 
 
 # --- the cluster -----------------------------------------------------------------------------------------------------
@@ -161,14 +169,17 @@ def up(of: Iterable[Pool]) -> frozenset[NodeName]:
 def write(folder: Path, nodes: int, jobs: int, asks: int) -> None:
     """The commands, with what they print."""
 
-    def records(rows: Iterable[list[str]]) -> str:
-        return "".join(SEPARATOR.join(row) + END + "\n" for row in rows)
+    def records(rows: Iterable[str]) -> str:
+        return "".join(f"{row}{END}\n" for row in rows)
 
     every = pools(nodes).values()
-    (folder / "jobs").write_text(records(job_rows(jobs, asks, time.time())))
-    (folder / "nodes").write_text(records(node_rows(every, up(every))))
+    asked = map(job_row, job_rows(jobs, asks, time.time()))
+    (folder / "jobs").write_text(records(row.ask + GROUP_SEPARATOR + SEPARATOR.join(row.words) for row in asked))
+    (folder / "nodes").write_text(records(map(SEPARATOR.join, alike_rows(every, up(every)))))
+    (folder / "shown").write_text("".join(shown(every, up(every))))
     (folder / "excluded").write_text("".join(f"{number}{SEPARATOR}(null)\n" for number in range(1, jobs + 1)))
     (folder / "config").write_text(CONFIG)
+    (folder / "calendar").write_text("No reservations in the system\n")
     for command, does in SCRIPTS.items():
         script = folder / command
         script.write_text(f"#!/bin/sh\ncd {folder}\nfor last; do :; done\n{does}\n")

@@ -85,8 +85,8 @@ def by_id(reading: Reading[Any], key: str) -> Mapping[str, Any]:
 def test_a_garbled_job_costs_itself_alone(found: tuple[int, list[list[str]]]) -> None:
     which, garbled = found
     name = JOBS[which][SQUEUE_FIELDS.index("JobArrayID")]
-    sane = by_id(records.jobs(JOBS, EXCLUDED, NOW), "id")
-    read = records.jobs(garbled, EXCLUDED, NOW)
+    sane = by_id(records.jobs(map(records.job_row, JOBS), EXCLUDED, NOW), "id")
+    read = records.jobs(map(records.job_row, garbled), EXCLUDED, NOW)
     # A count is shared by the tasks of one array.
     assert {key: job for key, job in sane.items() if not_of(name, key)} == {
         key: job for key, job in by_id(read, "id").items() if not_of(name, key)
@@ -156,7 +156,7 @@ def test_a_tick_goes_on_whatever_a_job_and_a_node_look_like(
     cluster: Cluster, jobs: tuple[int, list[list[str]]], nodes: tuple[int, list[list[str]]]
 ) -> None:
     own = cluster.slurm.submit(990001, ask())
-    shown = Garbled(cluster.slurm, records.jobs(jobs[1], EXCLUDED, NOW), records.nodes(nodes[1]))
+    shown = Garbled(cluster.slurm, records.jobs(map(records.job_row, jobs[1]), EXCLUDED, NOW), records.nodes(nodes[1]))
     cluster.daemon.world = replace(cluster.daemon.world, scheduler=shown)
     cluster.daemon.may_act = False
     look = cluster.decide()

@@ -1,6 +1,6 @@
 """How are Slurm's queue and nodes read, and nodes drained, resumed and jobs told, by Slurm's own commands?
 
-Every call is one process without a shell, with an environment of our own, killed with its children past a set time.
+Every call is one process with an environment of our own.
 Bulk reading asks for fields by name at any width (`field:0`), with a unit separator between them and a word drawn for
 this call alone at the end of each record: no text that a user chose can end a record or forge one.
 """
@@ -10,22 +10,23 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from cmscale.adapters.slurm import check, records, reservations
 from cmscale.adapters.slurm.hostlist import fold
+from cmscale.adapters.slurm.printing import Printing
 from cmscale.model import Job, JobId, NodeName, NodeRecord, Outcome, Pool, Reservation, Result
 from cmscale.ports import Backend, Misconfigured, Reading, Unavailable
 
 T = TypeVar("T")
 
-_SEPARATOR = "\x1f"
+_SEPARATOR = records.SEPARATOR
+_GROUP = records.GROUP_SEPARATOR
 _AT_ONCE = 1000
 """Items in one call: the longest argument Linux takes is 128 KiB."""
 
@@ -48,8 +49,8 @@ _OF_ONE_JOB = re.compile(r"(?P<what>.+) for job (?P<id>\S+)|(?P<array>[\d+]+(_\S
 
 class _Answer(NamedTuple):
     status: int
-    out: str
     err: str
+    out: str = ""
 
     @property
     def complaint(self) -> str:
@@ -70,19 +71,28 @@ class SlurmCommands:
     # --- reading ---
 
     def jobs(self) -> Reading[Job]:
-        with ThreadPoolExecutor(max_workers=2) as beside:
+        groups = records.SQUEUE_GROUPS
+        wanted = f":0{_GROUP},".join(f":0{_SEPARATOR},".join(fields) for fields in groups)
+        with (
+            ThreadPoolExecutor(max_workers=2) as beside,
+            self._listed("squeue", ("-h", "-a", "--local"), wanted) as listed,
+        ):
             excluded, settings = beside.submit(self._excluded), beside.submit(self.settings)
-            rows = self.rows("squeue", ("-h", "-a", "--local"), records.SQUEUE_FIELDS)
-        return records.jobs(rows, excluded.result(), time.time(), records.counting(settings.result()))
+            asked = (record.partition(_GROUP) for record in listed)
+            rows = (records.JobRow(ask, words.split(_SEPARATOR, len(groups[-1]) - 1)) for ask, _, words in asked)
+            return records.jobs(rows, excluded.result(), time.time(), records.counting(settings.result()))
 
     def _excluded(self) -> dict[str, str]:
         # squeue -O has no field for excluded nodes before 24.05, squeue -o has none for the resources.
-        waiting = ("-t", ",".join(sorted(records.WAITING)))
-        listed = self._ask("squeue", "-h", "-a", "--local", *waiting, "-o", f"%A{_SEPARATOR}%x")
+        # Of all jobs: one that starts between the two answers is pending in the first and must not be missed for that.
+        listed = self._ask("squeue", "-h", "-a", "--local", "-o", f"%A{_SEPARATOR}%x")
         return dict(line.split(_SEPARATOR, 1) for line in listed.splitlines() if _SEPARATOR in line)
 
     def nodes(self) -> Reading[NodeRecord]:
-        return records.nodes(self.rows("sinfo", ("-h", "-a", "-N", "--local"), records.SINFO_FIELDS))
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            shown = beside.submit(self._ask, "scontrol", "-a", "show", "nodes", "--oneliner")
+            alike = self.rows("sinfo", ("-h", "-a", "--local"), records.ALIKE_FIELDS)
+        return records.nodes(records.node_rows(alike, shown.result()))
 
     def reservations(self) -> Reading[Reservation]:
         return reservations.read(self._ask("scontrol", "show", "reservation", "--oneliner"), time.time())
@@ -106,20 +116,29 @@ class SlurmCommands:
         """Slurm's configuration, as slurmctld has it. Raises Unavailable."""
         return check.config(self._ask("scontrol", "show", "config"))
 
-    def rows(self, command: str, options: Sequence[str], fields: Sequence[str]) -> Iterator[list[str]]:
+    def rows(self, command: str, options: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
         """What squeue or sinfo says in these fields, a row for each record. Raises Unavailable."""
+        # A person's words stand last, so the last field takes all separators that are left.
+        with self._listed(command, options, f":0{_SEPARATOR},".join(fields)) as listed:
+            return [record.split(_SEPARATOR, len(fields) - 1) for record in listed]
+
+    @contextmanager
+    def _listed(self, command: str, options: Sequence[str], wanted: str) -> Iterator[Iterator[str]]:
+        """The records of squeue or sinfo, while it prints them."""
         # A width is read up to the first character that is no digit, so the end must not begin with one.
         end = f"\x1e{secrets.token_hex(16)}"
-        wanted = f":0{_SEPARATOR},".join(fields) + f":0{end}"
-        answer = self._run(command, *options, "-O", wanted)
+        with self._started(command, *options, "-O", f"{wanted}:0{end}") as printing:
+            yield self._to_the_end(command, printing, end + "\n")
+
+    def _to_the_end(self, command: str, printing: Printing, end: str) -> Iterator[str]:
+        yield from printing.records(end)
+        answer = self._ended(command, printing)
         unknown = re.search(r"Invalid \w+ format specification: *(\S*)", answer.err)
         if unknown:
             raise Misconfigured(
                 f"{command} of this Slurm knows no field {unknown[1]!r}; cm-scale needs Slurm 22.05 or later"
             )
         self._must_be_ok(command, answer)
-        # A person's words stand last, so the last field takes all separators that are left.
-        return (record.split(_SEPARATOR, len(fields) - 1) for record in answer.out.split(end + "\n") if record)
 
     # --- acting ---
 
@@ -223,7 +242,7 @@ class SlurmCommands:
         except Misconfigured:
             raise
         except Unavailable as error:
-            return Outcome(Result.TRANSIENT, str(error)), _Answer(1, "", "")
+            return Outcome(Result.TRANSIENT, str(error)), _Answer(1, "")
         return (_OK if answer.status == 0 else _outcome(answer.complaint)), answer
 
     # --- running ---
@@ -244,38 +263,29 @@ class SlurmCommands:
         return Unavailable(f"{command} got no answer from slurmctld: {answer.complaint}")
 
     def _run(self, command: str, *words: str) -> _Answer:
+        with self._started(command, *words) as printing:
+            return self._ended(command, printing, "".join(printing.text()))
+
+    def _started(self, command: str, *words: str) -> Printing:
         if self._conf and not self._conf.is_file():
             # Slurm's commands would try for a minute.
             raise Misconfigured(f"{self._conf} ([slurm] conf) does not exist")
         program = str(self._bin_dir / command) if self._bin_dir else command
         try:
-            process = subprocess.Popen(
-                [program, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self.environment(),
-                start_new_session=True,
-            )
+            return Printing([program, *words], self.environment(), self._time_limit_s)
         except OSError as error:
             raise Misconfigured(
                 f"{program} could not be run ({error.strerror}): install Slurm's client commands, "
                 "or set bin_dir under [slurm] to the folder that has them"
             ) from None
-        with process:
-            try:
-                out, err = process.communicate(timeout=self._time_limit_s)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                out, err = process.communicate()
-                answer = _Answer(1, "", err.decode("utf-8", "replace"))
-                if _BAD_CONFIGURATION.search(answer.err):
-                    raise self._error(command, answer) from None
-                raise Unavailable(f"{command} gave no answer within {self._time_limit_s:g} s") from None
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
-        return _Answer(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+    def _ended(self, command: str, printing: Printing, out: str = "") -> _Answer:
+        answer = _Answer(*printing.ended(), out)
+        if printing.late:
+            if _BAD_CONFIGURATION.search(answer.err):
+                raise self._error(command, answer)
+            raise Unavailable(f"{command} gave no answer within {self._time_limit_s:g} s")
+        return answer
 
     def environment(self) -> dict[str, str]:
         """Ours, less what would change Slurm's answers."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
 from cmscale.adapters.slurm.records import SINFO_FIELDS, SQUEUE_FIELDS
+from tests.adapters.slurm.recording import shown
 
 HERE = Path(__file__).parent
 STANDIN = HERE / "standin"
@@ -50,17 +54,25 @@ class Recorded(SlurmByPyslurm):
     def settings(self) -> dict[str, str]:
         return {"SLURM_VERSION": self.slurmctld, "SelectTypeParameters": "CR_CORE_MEMORY"}
 
-    def rows(self, command: str, options: Sequence[str], fields: Sequence[str]) -> Iterator[list[str]]:
+    @contextmanager
+    def _listed(self, command: str, options: Sequence[str], wanted: str) -> Iterator[Iterator[str]]:
+        parts = re.split(r":0([\x1d\x1f]),", wanted)
+        fields, between = parts[::2], parts[1::2]
         self.asked.append((command, tuple(options), tuple(fields)))
         known: Sequence[str]
         if command == "squeue":
             known, rows = SQUEUE_FIELDS, BOTH["squeue"]
-        elif "-N" in options:
-            known, rows = SINFO_FIELDS, BOTH["sinfo"]
-        else:
+        elif set(fields) <= {"NodeList", "Gres", "GresUsed"}:
             known, rows = ("NodeList", "Gres", "GresUsed"), BOTH["sinfo_alike"]
+        else:
+            known, rows = SINFO_FIELDS, BOTH["sinfo"]
         at = [known.index(field) for field in fields]
-        return iter([[row[each] for each in at] for row in rows])
+        yield ("".join(chain(*zip((row[each] for each in at), [*between, ""], strict=True))) for row in rows)
+
+    def _ask(self, command: str, *words: str) -> str:
+        if (command, *words[:3]) != ("scontrol", "-a", "show", "nodes"):
+            raise AssertionError(f"nothing is recorded of {command} {words}")
+        return shown(BOTH["sinfo"])
 
     def _excluded(self) -> dict[str, str]:
         excluded: dict[str, str] = BOTH["excluded"]

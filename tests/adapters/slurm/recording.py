@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cmscale.adapters.slurm.records import SINFO_FIELDS, SQUEUE_FIELDS
+from cmscale.adapters.slurm.records import SINFO_FIELDS, SQUEUE_FIELDS, JobRow, job_row
 
 RECORDED = Path(__file__).parent / "recorded"
 SEPARATOR = "\x1f"
@@ -22,7 +23,21 @@ def excluded(release: str) -> dict[str, str]:
     return dict(line.split(SEPARATOR, 1) for line in lines)
 
 
-def squeue_row(**changes: str) -> list[str]:
+def shown(sinfo: Iterable[Sequence[str]]) -> str:
+    """What `scontrol show nodes --oneliner` says beside these rows of sinfo."""
+    text = ""
+    for row in sinfo:
+        words = dict(zip(SINFO_FIELDS, row, strict=True))
+        used, _, _, total = words["CPUsState"].split("/")
+        text += (
+            f"NodeName={words['NodeList']} CoresPerSocket=1  CPUAlloc={used} CPUEfctv={total} CPUTot={total} "
+            f"CPULoad=N/A Gres={words['Gres']} NodeAddr={words['NodeAddr']} NodeHostName=h  "
+            f"RealMemory={words['Memory']} AllocMem={words['AllocMem']} FreeMem=N/A State=IDLE\n"
+        )
+    return text
+
+
+def squeue_row(**changes: str) -> JobRow:
     """A pending one-core job as squeue writes it; the names of fields are Slurm's, with _ for -."""
     words = dict.fromkeys(SQUEUE_FIELDS, "N/A")
     words |= {
@@ -59,7 +74,7 @@ def squeue_row(**changes: str) -> list[str]:
     }
     by_key = {field.replace("-", "_"): field for field in SQUEUE_FIELDS}
     words |= {by_key[key]: value for key, value in changes.items()}
-    return [words[field] for field in SQUEUE_FIELDS]
+    return job_row([words[field] for field in SQUEUE_FIELDS])
 
 
 def sinfo_row(**changes: str) -> list[str]:

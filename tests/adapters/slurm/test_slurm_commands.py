@@ -138,6 +138,7 @@ def test_the_environment_is_our_own(bin_dir: Path, fake: Fake, tmp_path: Path, m
     conf = tmp_path / "slurm.conf"
     conf.touch()
     fake("sinfo", f"env > {tmp_path}/env")
+    fake("scontrol", "")
     SlurmCommands(conf, bin_dir).nodes()
     seen = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if "=" in line)
     slurms = {name: value for name, value in seen.items() if name.startswith(("SLURM", "SQUEUE", "SINFO"))}

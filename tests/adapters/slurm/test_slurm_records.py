@@ -13,9 +13,20 @@ from typing import Any
 import pytest
 
 from cmscale.adapters.slurm import parse
-from cmscale.adapters.slurm.records import SINFO_FIELDS, SQUEUE_FIELDS, Counting, counting, jobs, nodes
+from cmscale.adapters.slurm.records import (
+    ALIKE_FIELDS,
+    SINFO_FIELDS,
+    SQUEUE_FIELDS,
+    Counting,
+    JobRow,
+    counting,
+    job_row,
+    jobs,
+    node_rows,
+    nodes,
+)
 from cmscale.model import Ask, Help, Job, NodeRecord, Shape
-from tests.adapters.slurm.recording import RECORDED, excluded, rows, sinfo_row, squeue_row
+from tests.adapters.slurm.recording import RECORDED, excluded, rows, shown, sinfo_row, squeue_row
 
 _NOW = 1795193600.0
 """A minute or so after the recording."""
@@ -25,7 +36,7 @@ _RESERVED_NOW = 1795203800.0
 
 @pytest.fixture(scope="module")
 def queue() -> dict[str, Job]:
-    reading = jobs(rows("22.05", "squeue.txt", SQUEUE_FIELDS), excluded("22.05"), _NOW)
+    reading = jobs(map(job_row, rows("22.05", "squeue.txt", SQUEUE_FIELDS)), excluded("22.05"), _NOW)
     assert not reading.unreadable
     lines = (RECORDED / "22.05" / "names.txt").read_text().splitlines()
     names = dict(line.split(" ", 1) for line in lines)
@@ -43,7 +54,7 @@ def reserved() -> dict[str, Job]:
     """A real queue beside reservations; the comments are the names of its jobs."""
     recorded = rows("22.05", "reserved.txt", SQUEUE_FIELDS)
     ids = [row[SQUEUE_FIELDS.index("JobID")] for row in recorded]
-    reading = jobs(recorded, dict.fromkeys(ids, ""), _RESERVED_NOW)
+    reading = jobs(map(job_row, recorded), dict.fromkeys(ids, ""), _RESERVED_NOW)
     assert not reading.unreadable
     return {job.comment: job for job in reading.items}
 
@@ -244,9 +255,11 @@ def test_a_job_that_cannot_be_read_costs_itself_and_one_sentence(changes: dict[s
 
 
 def test_a_record_of_the_wrong_length_is_said() -> None:
-    reading = jobs([["1", "2"]], {}, _NOW)
+    row = squeue_row()
+    reading = jobs([JobRow(row.ask, ["1", "2"]), JobRow("batch", row.words)], {"17": ""}, _NOW)
     assert not reading.items
     assert "2 fields" in reading.unreadable[0]
+    assert "job 17 could not be read: 1 fields of what it asks" in reading.unreadable[1]
 
 
 def test_asks_that_are_written_alike_are_one_value() -> None:
@@ -376,6 +389,17 @@ def test_a_node_that_cannot_be_read_costs_itself_and_one_sentence() -> None:
 
 def test_a_drain_reason_may_contain_anything() -> None:
     assert nodes([sinfo_row(Reason="bad\x1fdisk\n")]).items[0].reason == "bad\x1fdisk\n"
+
+
+def test_nodes_that_share_a_line_are_told_apart() -> None:
+    each = [
+        sinfo_row(NodeList="n1", CPUsState="3/1/0/4", AllocMem="1000", NodeAddr="10.0.0.1", Reason="a  b"),
+        sinfo_row(NodeList="n2", CPUsState="0/4/0/4", AllocMem="0", NodeAddr="10.0.0.2", Reason="a  b"),
+    ]
+    line = dict(zip(SINFO_FIELDS, each[0], strict=True)) | {"NodeList": "n[1-3]"}
+    rows = node_rows([[line[field] for field in ALIKE_FIELDS]], shown(each))
+    # n3 is in one of the two answers alone: it came or went between them.
+    assert nodes(rows) == nodes(each)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class SlurmByPyslurm(SlurmCommands):
         told: Mapping[str, Sequence[str]] = answer["columns"]
         rows = _joined(records.SQUEUE_FIELDS, told, _JOB, missing, {row[0]: tuple(row) for row in others.result()})
         excluded = dict(zip(told[_JOB], told[_EXCLUDED], strict=True))
-        read = records.jobs(rows, excluded, time.time(), records.counting(settings.result()))
+        read = records.jobs(map(records.job_row, rows), excluded, time.time(), records.counting(settings.result()))
         return Reading(read.items, (*answer["unreadable"], *read.unreadable))
 
     def _nodes(self, pyslurm: Pyslurm) -> Reading[NodeRecord]:
