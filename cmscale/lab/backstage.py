@@ -5,11 +5,13 @@ JSON goes in and out, without signatures:
     GET    /_lab/calls          all lines of the journal; ?since=TIME for those from a time on
     GET    /_lab/instances      all not forgotten: id, region, state, index, address, type, zone, tags, launched, spot
     GET    /_lab/faults         faults still set        POST: add one (the fields of `faults.Fault`)    DELETE: clear
+    GET    /_lab/rates          token buckets that are set  POST: add one (`faults.Rate`)    DELETE: take all away
     GET    /_lab/capacity       {"capacity", "limits", "prices"}  POST: the same, by the keys of `market.keys`; null
                                 takes a number away again. Capacity is what Amazon has, limits are what the account may
                                 (InsufficientInstanceCapacity, 500; InstanceLimitExceeded), prices are dollars an hour
     POST   /_lab/times          change fields of `instances.Times`, e.g. {"pending_s": 3}
-    POST   /_lab/interruptions  take a spot instance back (the fields of `faults.Interruption`)
+    POST   /_lab/interruptions  take a spot instance back (the fields of `faults.Interruption`); EventBridge tells of it
+    POST   /_lab/rebalances     recommend to move off a spot instance (the fields of `faults.Rebalance`)
     POST   /_lab/events         schedule an event for an instance (the fields of `faults.Scheduled`)
 """
 
@@ -20,7 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cmscale.lab.faults import Fault, Faults, Interruption, Scheduled
+from cmscale.lab import bus
+from cmscale.lab.faults import Fault, Faults, Interruption, Rate, Rebalance, Scheduled
 from cmscale.lab.instances import Region, Times, changed
 
 
@@ -28,8 +31,14 @@ class Backstage:
     """The /_lab/ side of one EC2 double; calls take turns with those of the API."""
 
     def __init__(
-        self, regions: Mapping[str, Region], faults: Faults, calls: Sequence[Mapping[str, Any]], times: Times
+        self,
+        regions: Mapping[str, Region],
+        faults: Faults,
+        calls: Sequence[Mapping[str, Any]],
+        times: Times,
+        put_event: Callable[[str, bus.Event], None],
     ) -> None:
+        self._put_event = put_event
         self._regions, self._faults, self._calls, self._times = regions, faults, calls, times
 
     def answer(self, method: str, topic: str, given: Any, query: Mapping[str, list[str]]) -> Any:
@@ -42,15 +51,19 @@ class Backstage:
         happens: Mapping[tuple[str, str], Callable[[], object]] = {
             ("POST", "faults"): lambda: self._faults.add(Fault(**given)),
             ("DELETE", "faults"): self._faults.clear,
+            ("POST", "rates"): lambda: self._faults.add_rate(Rate(**given)),
+            ("DELETE", "rates"): self._faults.clear_rates,
             ("POST", "capacity"): lambda: self._set_counts(given),
             ("POST", "times"): lambda: self._set_times(given),
             ("POST", "interruptions"): lambda: self._interrupt(Interruption(**given), time.time()),
+            ("POST", "rebalances"): lambda: self._rebalance(Rebalance(**given), time.time()),
             ("POST", "events"): lambda: self._schedule(Scheduled(**given), time.time()),
         }
         if (method, topic) in happens:
             happens[method, topic]()
         stands: Mapping[str, Callable[[], object]] = {
             "faults": self._faults.listed,
+            "rates": self._faults.rates,
             "capacity": self._counts,
             "times": lambda: asdict(self._times),
         }
@@ -61,7 +74,13 @@ class Backstage:
         raise KeyError(topic)
 
     def _interrupt(self, fault: Interruption, now: float) -> None:
-        self._region_of(fault.instance, now).interrupt(fault, now)
+        region = self._region_of(fault.instance, now)
+        instance = region.interrupt(fault, now)
+        self._put_event(region.name, bus.interruption(instance))
+
+    def _rebalance(self, fault: Rebalance, now: float) -> None:
+        region = self._region_of(fault.instance, now)
+        self._put_event(region.name, bus.rebalance(region.rebalance(fault, now), region.name, now))
 
     def _schedule(self, fault: Scheduled, now: float) -> None:
         self._region_of(fault.instance, now).schedule(fault, now)

@@ -16,7 +16,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from cmscale.lab.faults import WARNING_S, Interruption, Scheduled
+from cmscale.lab.faults import WARNING_S, Interruption, Rebalance, Scheduled
 from cmscale.lab.market import ON_DEMAND, SPOT, keys, price
 
 
@@ -132,7 +132,11 @@ class Instance:
     """The id of its spot request; empty for an on-demand instance."""
     taken_at: float | None = None
     """When EC2 takes it back, once it is marked."""
+    rebalance_at: float | None = None
+    """When EC2 recommended to move off it."""
     events: list[Event] = field(default_factory=list)
+    told: State | None = None
+    """The last state that EventBridge was told."""
     takes_room: bool = True
     """False once it has stopped or ended."""
 
@@ -324,13 +328,24 @@ class Region:
 
     # --- what EC2 does of its own accord -----------------------------------------------------------------------------
 
-    def interrupt(self, fault: Interruption, now: float) -> None:
+    def interrupt(self, fault: Interruption, now: float) -> Instance:
         """Mark a spot instance; it ends when its warning is over."""
-        instance = self._instances[fault.instance]
-        if not instance.request:
-            raise ValueError(f"{instance.id} is no spot instance")
+        instance = self._spot(fault.instance)
         instance.taken_at = now + fault.warning_s
         self._watched[instance.id] = instance
+        return instance
+
+    def rebalance(self, fault: Rebalance, now: float) -> Instance:
+        """Say of a spot instance that it may be taken back."""
+        instance = self._spot(fault.instance)
+        instance.rebalance_at = now
+        return instance
+
+    def _spot(self, id_: str) -> Instance:
+        instance = self._instances[id_]
+        if not instance.request:
+            raise ValueError(f"{instance.id} is no spot instance")
+        return instance
 
     def schedule(self, fault: Scheduled, now: float) -> None:
         event = Event(f"instance-event-{secrets.token_hex(8)}", fault.code, fault.description, now + fault.in_s)
@@ -349,6 +364,15 @@ class Region:
                 if stops and each.course is State.PENDING and each.launched < event.not_before <= now:
                     self._send(each, ends_in, event.not_before)
         self._settle(now)
+
+    def turned(self, now: float) -> Iterator[tuple[Instance, State]]:
+        """The instances whose state is another than at the last look, with what it is."""
+        self._age(now)
+        for each in self._instances.values():
+            state = each.state(now, self.times)
+            if state is not each.told:
+                each.told = state
+                yield each, state
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
