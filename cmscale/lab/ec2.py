@@ -34,6 +34,7 @@ from urllib.parse import parse_qs, parse_qsl
 
 from cmscale.lab import console, wire, words
 from cmscale.lab.backstage import Backstage
+from cmscale.lab.clock import LabClock
 from cmscale.lab.faults import Fault, Faults
 from cmscale.lab.filters import passes, request_passes
 from cmscale.lab.instances import Instance, Refused, Region, State, Times, changed
@@ -83,6 +84,7 @@ class Cloud:
         self._moto = Surroundings(regions)
         self._lock = threading.Lock()
         self._faults = Faults()
+        self._clock = LabClock()
         self._calls: list[dict[str, Any]] = []
         self._directory = directory
         self._journal = (directory / "calls.jsonl").open("a", encoding="utf-8", buffering=1)
@@ -90,7 +92,7 @@ class Cloud:
             name: Region(name, times, partial(self._moto.take_address, name), partial(self._moto.free_address, name))
             for name in self._moto.homes
         }
-        self._backstage = Backstage(self._regions, self._faults, self._calls, times)
+        self._backstage = Backstage(self._regions, self._faults, self._calls, times, self._clock)
 
     @property
     def homes(self) -> dict[str, dict[str, Any]]:
@@ -100,7 +102,7 @@ class Cloud:
     # --- one request -------------------------------------------------------------------------------------------------
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        began = time.time()
+        at, began = self._clock.now(), time.monotonic()
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if environ["PATH_INFO"].startswith("/_lab/"):
             return self._control(environ, body, start_response)
@@ -120,7 +122,7 @@ class Cloud:
         if fault and fault.code:
             spoilt = _refusal(call.service, Refused(fault.code, fault.message, fault.status))
             answer = Answer(spoilt.body, spoilt.status, spoilt.headers, answer.instances, fault.code)
-        self._note(call, answer, fault, began)
+        self._note(call, answer, fault, at, time.monotonic() - began)
         if fault and fault.cut:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             start_response("200 OK", [("Content-Length", "0")])
@@ -128,10 +130,10 @@ class Cloud:
         start_response(f"{answer.status} lab", [*answer.headers, ("Content-Length", str(len(answer.body)))])
         return [answer.body]
 
-    def _note(self, call: Call, answer: Answer, fault: Fault | None, began: float) -> None:
+    def _note(self, call: Call, answer: Answer, fault: Fault | None, at: float, took_s: float) -> None:
         line = {
-            "at": began,
-            "took_s": round(time.time() - began, 4),
+            "at": at,
+            "took_s": round(took_s, 4),
             "action": call.action,
             "region": call.region,
             "by": call.key,
@@ -154,7 +156,7 @@ class Cloud:
                 region = self._regions.get(call.region)
                 if region is None:
                     return _refusal("ec2", Refused("OptInRequired", f"The lab has no region {call.region}.", 401))
-                return self._serve(call, region, wire.nested(call.params), time.time())
+                return self._serve(call, region, wire.nested(call.params), self._clock.now())
             status, headers, body = self._moto.answer(environ, call.action)
         except Refused as refused:
             return _refusal(call.service, refused)
