@@ -9,6 +9,7 @@ JSON goes in and out, without signatures:
     GET    /_lab/capacity       {"capacity", "limits", "prices"}  POST: the same, by the keys of `market.keys`; null
                                 takes a number away again. Capacity is what Amazon has, limits are what the account may
                                 (InsufficientInstanceCapacity, 500; InstanceLimitExceeded), prices are dollars an hour
+    GET    /_lab/clock          {"now"}; POST: stop the clock at that time, or null: let it go again
     POST   /_lab/times          change fields of `instances.Times`, e.g. {"pending_s": 3}
     POST   /_lab/interruptions  take a spot instance back (the fields of `faults.Interruption`); EventBridge tells of it
     POST   /_lab/rebalances     recommend to move off a spot instance (the fields of `faults.Rebalance`)
@@ -17,12 +18,12 @@ JSON goes in and out, without signatures:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from cmscale.lab import bus
+from cmscale.lab.clock import LabClock
 from cmscale.lab.faults import Fault, Faults, Interruption, Rate, Rebalance, Scheduled
 from cmscale.lab.instances import Region, Times, changed
 
@@ -36,10 +37,12 @@ class Backstage:
         faults: Faults,
         calls: Sequence[Mapping[str, Any]],
         times: Times,
+        clock: LabClock,
         put_event: Callable[[str, bus.Event], None],
     ) -> None:
         self._put_event = put_event
         self._regions, self._faults, self._calls, self._times = regions, faults, calls, times
+        self._clock = clock
 
     def answer(self, method: str, topic: str, given: Any, query: Mapping[str, list[str]]) -> Any:
         """What a topic holds after the call; KeyError, TypeError or ValueError if it makes no sense."""
@@ -47,7 +50,7 @@ class Backstage:
             since = float(query.get("since", ["0"])[0])
             return [line for line in self._calls if line["at"] >= since]
         if (method, topic) == ("GET", "instances"):
-            return self._seen(time.time())
+            return self._seen(self._clock.now())
         happens: Mapping[tuple[str, str], Callable[[], object]] = {
             ("POST", "faults"): lambda: self._faults.add(Fault(**given)),
             ("DELETE", "faults"): self._faults.clear,
@@ -55,9 +58,10 @@ class Backstage:
             ("DELETE", "rates"): self._faults.clear_rates,
             ("POST", "capacity"): lambda: self._set_counts(given),
             ("POST", "times"): lambda: self._set_times(given),
-            ("POST", "interruptions"): lambda: self._interrupt(Interruption(**given), time.time()),
-            ("POST", "rebalances"): lambda: self._rebalance(Rebalance(**given), time.time()),
-            ("POST", "events"): lambda: self._schedule(Scheduled(**given), time.time()),
+            ("POST", "interruptions"): lambda: self._interrupt(Interruption(**given), self._clock.now()),
+            ("POST", "rebalances"): lambda: self._rebalance(Rebalance(**given), self._clock.now()),
+            ("POST", "events"): lambda: self._schedule(Scheduled(**given), self._clock.now()),
+            ("POST", "clock"): lambda: self._set_clock(**given),
         }
         if (method, topic) in happens:
             happens[method, topic]()
@@ -65,6 +69,7 @@ class Backstage:
             "faults": self._faults.listed,
             "rates": self._faults.rates,
             "capacity": self._counts,
+            "clock": lambda: {"now": self._clock.now()},
             "times": lambda: asdict(self._times),
         }
         if topic in stands:
@@ -90,6 +95,9 @@ class Backstage:
             if any(each.id == instance for each in region.described((), now)):
                 return region
         raise KeyError(instance)
+
+    def _set_clock(self, now: float | None) -> None:
+        self._clock.stopped_at = now
 
     def _set_times(self, given: Mapping[str, float]) -> None:
         self._times = changed(self._times, given)

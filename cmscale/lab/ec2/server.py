@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 
 from cmscale.lab import bus, wire
 from cmscale.lab.backstage import Backstage
+from cmscale.lab.clock import LabClock
 from cmscale.lab.ec2 import DEFAULT_REGIONS
 from cmscale.lab.ec2.actions import ACTIONS
 from cmscale.lab.ec2.calls import Answer, Call, Environ, Scene, refusal
@@ -43,6 +44,7 @@ class Cloud:
         self._moto = Surroundings(regions)
         self._lock = threading.Lock()
         self._faults = Faults()
+        self._clock = LabClock()
         self._calls: list[dict[str, Any]] = []
         self._directory = directory
         self._journal = (directory / "calls.jsonl").open("a", encoding="utf-8", buffering=1)
@@ -51,7 +53,8 @@ class Cloud:
             for name in self._moto.homes
         }
         self._services = services(self._regions)
-        self._backstage = Backstage(self._regions, self._faults, self._calls, times, self._moto.put_event)
+        tell = self._moto.put_event
+        self._backstage = Backstage(self._regions, self._faults, self._calls, times, self._clock, tell)
 
     @property
     def homes(self) -> dict[str, dict[str, Any]]:
@@ -61,14 +64,14 @@ class Cloud:
     # --- one request -------------------------------------------------------------------------------------------------
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        began = time.time()
+        at, began = self._clock.now(), time.monotonic()
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if environ["PATH_INFO"].startswith("/_lab/"):
             return self._control(environ, body, start_response)
         environ["wsgi.input"] = io.BytesIO(body)
         call = Call.of(environ, body)
         with self._lock:
-            fault = self._faults.take(call.action, call.region, call.params, began)
+            fault = self._faults.take(call.action, call.region, call.params, at)
         if fault and not fault.after:
             time.sleep(fault.delay_s)
         if fault and fault.prevents:
@@ -84,7 +87,7 @@ class Cloud:
             spoilt = refusal(call, Refused(fault.code, fault.message, fault.status))
             wait = () if fault.retry_after_s is None else (("Retry-After", str(fault.retry_after_s)),)
             answer = Answer(spoilt.body, spoilt.status, (*spoilt.headers, *wait), answer.instances, fault.code)
-        self._note(call, answer, fault, began)
+        self._note(call, answer, fault, at, time.monotonic() - began)
         if fault and fault.cut:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             start_response("200 OK", [("Content-Length", "0")])
@@ -113,14 +116,14 @@ class Cloud:
             with self._lock:
                 for name, region in self._regions.items():
                     if self._moto.listens(name):
-                        now = time.time()
+                        now = self._clock.now()
                         for instance, state in region.turned(now):
                             self._moto.put_event(name, bus.state_change(instance, name, state, now))
 
-    def _note(self, call: Call, answer: Answer, fault: Fault | None, began: float) -> None:
+    def _note(self, call: Call, answer: Answer, fault: Fault | None, at: float, took_s: float) -> None:
         line = {
-            "at": began,
-            "took_s": round(time.time() - began, 4),
+            "at": at,
+            "took_s": round(took_s, 4),
             "action": call.action,
             "region": call.region,
             "by": call.key,
@@ -160,7 +163,7 @@ class Cloud:
         if region is None:
             raise Refused("OptInRequired", f"The lab has no region {call.region}.", 401)
         asked = wire.asked(call.action, call.params)
-        return ACTIONS[call.action](Scene(call, asked, region, self._moto, self._directory, time.time()))
+        return ACTIONS[call.action](Scene(call, asked, region, self._moto, self._directory, self._clock.now()))
 
     # --- the lab's own side ------------------------------------------------------------------------------------------
 
