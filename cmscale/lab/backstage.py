@@ -13,6 +13,7 @@ JSON goes in and out, without signatures:
     POST   /_lab/times          change fields of `instances.Times`, e.g. {"pending_s": 3}
     POST   /_lab/interruptions  take a spot instance back (the fields of `faults.Interruption`); EventBridge tells of it
     POST   /_lab/rebalances     recommend to move off a spot instance (the fields of `faults.Rebalance`)
+    POST   /_lab/blocks         buy a capacity block (the fields of `reserved.Block`); its id comes back
     POST   /_lab/events         schedule an event for an instance (the fields of `faults.Scheduled`)
 """
 
@@ -26,6 +27,7 @@ from cmscale.lab import bus
 from cmscale.lab.clock import LabClock
 from cmscale.lab.faults import Fault, Faults, Interruption, Rate, Rebalance, Scheduled
 from cmscale.lab.instances import Region, Times, changed
+from cmscale.lab.reserved import Block
 
 
 class Backstage:
@@ -37,6 +39,7 @@ class Backstage:
         faults: Faults,
         calls: Sequence[Mapping[str, Any]],
         times: Times,
+        *,
         clock: LabClock,
         put_event: Callable[[str, bus.Event], None],
     ) -> None:
@@ -51,6 +54,8 @@ class Backstage:
             return [line for line in self._calls if line["at"] >= since]
         if (method, topic) == ("GET", "instances"):
             return self._seen(self._clock.now())
+        if (method, topic) == ("POST", "blocks"):
+            return self._keep(Block(**given), self._clock.now())
         happens: Mapping[tuple[str, str], Callable[[], object]] = {
             ("POST", "faults"): lambda: self._faults.add(Fault(**given)),
             ("DELETE", "faults"): self._faults.clear,
@@ -89,6 +94,12 @@ class Backstage:
 
     def _schedule(self, fault: Scheduled, now: float) -> None:
         self._region_of(fault.instance, now).schedule(fault, now)
+
+    def _keep(self, block: Block, now: float) -> dict[str, str]:
+        for name, region in self._regions.items():
+            if block.zone.startswith(name):
+                return {"id": region.keep(block, now).id}
+        raise KeyError(block.zone)
 
     def _region_of(self, instance: str, now: float) -> Region:
         for region in self._regions.values():

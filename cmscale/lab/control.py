@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from cmscale.lab.faults import WARNING_S, Fault, Interruption, Rate, Rebalance, Scheduled
 from cmscale.lab.processes import LabError
+from cmscale.lab.reserved import Block
 
 
 class Control:
@@ -57,6 +58,10 @@ class Control:
     def interrupt(self, instance: str, warning_s: float = WARNING_S) -> None:
         """Take a spot instance back, after this warning; raises LabError for any other."""
         self.ask("POST", "interruptions", asdict(Interruption(instance, warning_s)))
+
+    def buy_block(self, block: Block) -> str:
+        """Buy a capacity block: the id of its reservation."""
+        return str(self.ask("POST", "blocks", asdict(block))["id"])
 
     def rebalance(self, instance: str) -> None:
         """Recommend to move off a spot instance; raises LabError for any other."""

@@ -105,13 +105,15 @@ class Surroundings:
 
     # --- what a launch may name --------------------------------------------------------------------------------------
 
-    def look_up(self, region: str, image: str, subnet: str, groups: Iterable[str], key_name: str | None) -> Any:
-        """moto's subnet; refuses if it or another named thing does not exist."""
+    def look_up(
+        self, region: str, image: str, subnet: str, groups: Iterable[str], key_name: str | None
+    ) -> tuple[Any, str]:
+        """moto's subnet, and the image's root device; refuses if a named thing does not exist."""
         from moto.ec2.exceptions import EC2ClientError
 
         backend = self._backends[region]
         try:
-            backend.describe_images(ami_ids=[image])
+            (booted,) = backend.describe_images(ami_ids=[image])
             found = backend.get_subnet(subnet)
             if key_name:
                 backend.describe_key_pairs(key_names=[key_name])
@@ -120,7 +122,7 @@ class Surroundings:
         for group in groups:
             if backend.get_security_group_from_id(group) is None:
                 raise Refused("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
-        return found
+        return found, str(booted.root_device_name or "/dev/sda1")
 
     def template(self, region: str, chosen: Mapping[str, Any]) -> Template:
         """The version of a launch template that a call has chosen, by its number, $Default or $Latest."""
@@ -147,6 +149,13 @@ class Surroundings:
         from moto.ec2.models.instance_types import INSTANCE_TYPES
 
         return kind in INSTANCE_TYPES
+
+    def most_efa(self, kind: str) -> int:
+        """How many interfaces of a type may be Elastic Fabric Adapters."""
+        from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+        known: Any = INSTANCE_TYPES[kind].get("NetworkInfo", {}).get("EfaInfo") or {}
+        return int(known.get("MaximumEfaInterfaces", 0))
 
     def knows_profile(self, profile: Mapping[str, str]) -> bool:
         from moto.iam.models import iam_backends

@@ -12,7 +12,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ class Cloud:
         }
         self._services = services(self._regions)
         tell = self._moto.put_event
-        self._backstage = Backstage(self._regions, self._faults, self._calls, times, self._clock, tell)
+        self._backstage = Backstage(self._regions, self._faults, self._calls, times, clock=self._clock, put_event=tell)
 
     @property
     def homes(self) -> dict[str, dict[str, Any]]:
@@ -142,7 +142,7 @@ class Cloud:
     def _answer(self, call: Call, environ: Environ) -> Answer:
         try:
             call.check_key()
-            answer = self._ours(call)
+            answer = self._ours(call, environ)
             if answer:
                 return answer
             status, headers, body = self._moto.answer(environ, call.action)
@@ -153,7 +153,7 @@ class Cloud:
         code = ERROR_CODE.search(body) if status >= 400 else None
         return Answer(body, status, headers, error=(code[1] or code[2]).decode() if code else "")
 
-    def _ours(self, call: Call) -> Answer | None:
+    def _ours(self, call: Call, environ: Environ) -> Answer | None:
         """The answer to a call, unless it is moto's to give."""
         if call.service in self._services:
             return self._services[call.service](call)
@@ -163,7 +163,14 @@ class Cloud:
         if region is None:
             raise Refused("OptInRequired", f"The lab has no region {call.region}.", 401)
         asked = wire.asked(call.action, call.params)
-        return ACTIONS[call.action](Scene(call, asked, region, self._moto, self._directory, self._clock.now()))
+        scene = Scene(
+            call, asked, region, self._moto, self._directory, self._clock.now(), partial(self._motos, call, environ)
+        )
+        return ACTIONS[call.action](scene)
+
+    def _motos(self, call: Call, environ: Environ) -> Mapping[str, Any]:
+        status, _, body = self._moto.answer(environ, call.action)
+        return wire.told(call.action, status, body)
 
     # --- the lab's own side ------------------------------------------------------------------------------------------
 
