@@ -5,9 +5,9 @@ JSON goes in and out, without signatures:
     GET    /_lab/calls          all lines of the journal; ?since=TIME for those from a time on
     GET    /_lab/instances      all not forgotten: id, region, state, index, address, type, zone, tags, launched, spot
     GET    /_lab/faults         faults still set        POST: add one (the fields of `faults.Fault`)    DELETE: clear
-    GET    /_lab/capacity       {"capacity", "limits"}  POST: the same; counts by "type/zone", "type/region" or "type",
-                                null takes a count away again. Capacity is what Amazon has, limits are what the account
-                                may (InsufficientInstanceCapacity, 500; InstanceLimitExceeded)
+    GET    /_lab/capacity       {"capacity", "limits", "prices"}  POST: the same, by the keys of `market.keys`; null
+                                takes a number away again. Capacity is what Amazon has, limits are what the account may
+                                (InsufficientInstanceCapacity, 500; InstanceLimitExceeded), prices are dollars an hour
     POST   /_lab/times          change fields of `instances.Times`, e.g. {"pending_s": 3}
     POST   /_lab/interruptions  take a spot instance back (the fields of `faults.Interruption`)
     POST   /_lab/events         schedule an event for an instance (the fields of `faults.Scheduled`)
@@ -42,7 +42,7 @@ class Backstage:
         happens: Mapping[tuple[str, str], Callable[[], object]] = {
             ("POST", "faults"): lambda: self._faults.add(Fault(**given)),
             ("DELETE", "faults"): self._faults.clear,
-            ("POST", "capacity"): lambda: self._set_counts(**given),
+            ("POST", "capacity"): lambda: self._set_counts(given),
             ("POST", "times"): lambda: self._set_times(given),
             ("POST", "interruptions"): lambda: self._interrupt(Interruption(**given), time.time()),
             ("POST", "events"): lambda: self._schedule(Scheduled(**given), time.time()),
@@ -77,22 +77,26 @@ class Backstage:
         for region in self._regions.values():
             region.times = self._times
 
-    def _counts(self) -> dict[str, Any]:
-        return {
-            "capacity": {key: count for each in self._regions.values() for key, count in each.capacity.items()},
-            "limits": {key: count for each in self._regions.values() for key, count in each.limits.items()},
-        }
+    def _tables(self, region: Region) -> dict[str, dict[str, Any]]:
+        return {"capacity": region.capacity, "limits": region.limits, "prices": region.prices}
 
-    def _set_counts(
-        self, capacity: Mapping[str, int | None] | None = None, limits: Mapping[str, int | None] | None = None
-    ) -> None:
+    def _counts(self) -> dict[str, Any]:
+        found: dict[str, dict[str, Any]] = {}
         for region in self._regions.values():
-            for table, counts in ((region.capacity, capacity or {}), (region.limits, limits or {})):
-                for key, count in counts.items():
-                    if count is None:
+            for name, table in self._tables(region).items():
+                found.setdefault(name, {}).update(table)
+        return found
+
+    def _set_counts(self, given: Mapping[str, Mapping[str, float | None]]) -> None:
+        for region in self._regions.values():
+            tables = self._tables(region)
+            for name, numbers in given.items():
+                table = tables[name]
+                for key, number in numbers.items():
+                    if number is None:
                         table.pop(key, None)
                     else:
-                        table[key] = int(count)
+                        table[key] = float(number) if name == "prices" else int(number)
 
     def _seen(self, now: float) -> list[dict[str, Any]]:
         return [
