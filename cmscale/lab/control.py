@@ -71,3 +71,7 @@ class Control:
     def set_times(self, **seconds: float) -> None:
         """Change how long passing states last: the fields of `instances.Times`."""
         self.ask("POST", "times", seconds)
+
+    def set_clock(self, now: float | None) -> None:
+        """Stop the double's clock at this time; None: let it go again."""
+        self.ask("POST", "clock", {"now": now})

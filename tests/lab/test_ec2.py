@@ -391,3 +391,17 @@ def test_the_console_is_empty_until_the_machine_writes_and_keeps_the_last_64_kib
     output = double.client().get_console_output(InstanceId=one)["Output"]
     assert len(output) == 64 * 1024
     assert output.endswith("x\nlogin:\n")
+
+
+def test_a_stopped_clock_is_moved_on_by_hand(double: Double) -> None:
+    double.control.set_clock(1_000_000.0)
+    try:
+        (made,) = ids(double.run())
+        assert double.state(made) == "pending"
+        assert double.describe()[made]["LaunchTime"].timestamp() == 1_000_000.0
+        double.control.set_clock(1_000_000.3)
+        assert double.state(made) == "running"
+        assert double.control.calls("RunInstances")[-1]["at"] == 1_000_000.0
+    finally:
+        double.control.set_clock(None)
+    assert abs(double.control.ask("GET", "clock")["now"] - time.time()) < 60

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 
 from cmscale.lab import wire
 from cmscale.lab.backstage import Backstage
+from cmscale.lab.clock import LabClock
 from cmscale.lab.ec2 import DEFAULT_REGIONS
 from cmscale.lab.ec2.actions import ACTIONS
 from cmscale.lab.ec2.calls import Answer, Call, Environ, Scene, refusal
@@ -38,6 +39,7 @@ class Cloud:
         self._moto = Surroundings(regions)
         self._lock = threading.Lock()
         self._faults = Faults()
+        self._clock = LabClock()
         self._calls: list[dict[str, Any]] = []
         self._directory = directory
         self._journal = (directory / "calls.jsonl").open("a", encoding="utf-8", buffering=1)
@@ -46,7 +48,7 @@ class Cloud:
             for name in self._moto.homes
         }
         self._services = services(self._regions)
-        self._backstage = Backstage(self._regions, self._faults, self._calls, times)
+        self._backstage = Backstage(self._regions, self._faults, self._calls, times, self._clock)
 
     @property
     def homes(self) -> dict[str, dict[str, Any]]:
@@ -56,7 +58,7 @@ class Cloud:
     # --- one request -------------------------------------------------------------------------------------------------
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        began = time.time()
+        at, began = self._clock.now(), time.monotonic()
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if environ["PATH_INFO"].startswith("/_lab/"):
             return self._control(environ, body, start_response)
@@ -76,7 +78,7 @@ class Cloud:
         if fault and fault.code:
             spoilt = refusal(call, Refused(fault.code, fault.message, fault.status))
             answer = Answer(spoilt.body, spoilt.status, spoilt.headers, answer.instances, fault.code)
-        self._note(call, answer, fault, began)
+        self._note(call, answer, fault, at, time.monotonic() - began)
         if fault and fault.cut:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             start_response("200 OK", [("Content-Length", "0")])
@@ -84,10 +86,10 @@ class Cloud:
         start_response(f"{answer.status} lab", [*answer.headers, ("Content-Length", str(len(answer.body)))])
         return [answer.body]
 
-    def _note(self, call: Call, answer: Answer, fault: Fault | None, began: float) -> None:
+    def _note(self, call: Call, answer: Answer, fault: Fault | None, at: float, took_s: float) -> None:
         line = {
-            "at": began,
-            "took_s": round(time.time() - began, 4),
+            "at": at,
+            "took_s": round(took_s, 4),
             "action": call.action,
             "region": call.region,
             "by": call.key,
@@ -127,7 +129,7 @@ class Cloud:
         if region is None:
             raise Refused("OptInRequired", f"The lab has no region {call.region}.", 401)
         asked = wire.asked(call.action, call.params)
-        return ACTIONS[call.action](Scene(call, asked, region, self._moto, self._directory, time.time()))
+        return ACTIONS[call.action](Scene(call, asked, region, self._moto, self._directory, self._clock.now()))
 
     # --- the lab's own side ------------------------------------------------------------------------------------------
 
