@@ -21,7 +21,7 @@ class Lookups:
     def _root_device(self, image: str) -> str:
         if image not in self._root_devices:
             (found,) = self._ec2.client.describe_images(ImageIds=[image])["Images"]
-            on_disk = found.get("RootDeviceType", "ebs") == "ebs"
+            on_disk = found.get("RootDeviceType") != "instance-store"
             self._root_devices[image] = found.get("RootDeviceName", "") if on_disk else ""
         return self._root_devices[image]
 
