@@ -6,7 +6,7 @@ All of it is moto, which is kept behind this one module. It is not safe for thre
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,6 +149,13 @@ class Surroundings:
         from moto.ec2.models.instance_types import INSTANCE_TYPES
 
         return kind in INSTANCE_TYPES
+
+    def offerings(self, region: str, kind: str) -> Sequence[Mapping[str, str]]:
+        """Which types there are where: by region, availability-zone or availability-zone-id."""
+        from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+
+        found: Sequence[Mapping[str, str]] = INSTANCE_TYPE_OFFERINGS[kind].get(region, [])
+        return found
 
     def most_efa(self, kind: str) -> int:
         """How many interfaces of a type may be Elastic Fabric Adapters."""

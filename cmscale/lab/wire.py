@@ -29,6 +29,11 @@ def model() -> ServiceModel:
     return botocore.session.get_session().get_service_model("ec2")
 
 
+def check(action: str) -> None:
+    """Refuse an action that EC2 does not have."""
+    _operation(action)
+
+
 @cache
 def _operation(action: str) -> OperationModel:
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cmscale.lab.ec2 import attached, changing, fleets, launching, looking, reserving
+from cmscale.lab.ec2 import attached, changing, fleets, launching, looking, pricing, reserving
 from cmscale.lab.ec2.calls import Action
 
 ACTIONS: Mapping[str, Action] = {
@@ -28,6 +28,8 @@ ACTIONS: Mapping[str, Action] = {
     "DeleteVolume": attached.delete_volume,
     "DescribeNetworkInterfaces": attached.describe_network_interfaces,
     "DeleteNetworkInterface": attached.delete_network_interface,
+    "DescribeSpotPriceHistory": pricing.describe_spot_price_history,
+    "DescribeInstanceTypeOfferings": pricing.describe_instance_type_offerings,
     "CreateTags": changing.create_tags,
     "DeleteTags": changing.delete_tags,
 }

@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -157,7 +159,10 @@ class Cloud:
         """The answer to a call, unless it is moto's to give."""
         if call.service in self._services:
             return self._services[call.service](call)
-        if call.service != "ec2" or call.action not in ACTIONS:
+        if call.service != "ec2":
+            return None
+        if call.action not in ACTIONS:
+            wire.check(call.action)
             return None
         region = self._regions.get(call.region)
         if region is None:
@@ -191,8 +196,31 @@ class Cloud:
 # --- serving ---------------------------------------------------------------------------------------------------------
 
 
-def serve(directory: Path, *, port: int, regions: Iterable[str], times: Times) -> None:
-    """Serve until the process is ended."""
+@dataclass(frozen=True, slots=True)
+class Double:
+    """What a running double can be reached by."""
+
+    endpoint: str
+    regions: Mapping[str, Mapping[str, Any]]
+    directory: Path
+
+    def write(self) -> None:
+        """Write ec2.json, at once and as a whole: who waits for it may read it."""
+        draft = self.directory / "ec2.json.new"
+        state = {"endpoint": self.endpoint, "regions": self.regions}
+        draft.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        draft.rename(self.directory / "ec2.json")
+
+
+def serve(
+    directory: Path,
+    *,
+    port: int,
+    regions: Iterable[str],
+    times: Times,
+    ready: Callable[[Double], None] = Double.write,
+) -> None:
+    """Serve until an exception, such as that of a signal, ends it; OSError if the port is taken."""
     from moto.moto_server.werkzeug_app import MotoRequestHandler
     from werkzeug.serving import make_server
 
@@ -202,19 +230,21 @@ def serve(directory: Path, *, port: int, regions: Iterable[str], times: Times) -
         def log_request(self, *_: object) -> None:
             pass
 
-    cloud = Cloud(directory, regions, times)
-    server = make_server("127.0.0.1", port, cloud, threaded=True, request_handler=Quiet)
-    state = {"endpoint": f"http://127.0.0.1:{server.server_port}", "regions": cloud.homes}
-    draft = directory / "ec2.json.new"
-    draft.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-    draft.rename(directory / "ec2.json")
-    ended = threading.Event()
-    threading.Thread(target=cloud.watch, args=(ended,), name="watch", daemon=True).start()
-    try:
-        server.serve_forever()
-    finally:
-        ended.set()
-        server.server_close()
+    # Bound here, for werkzeug itself ends the program when the port is taken.
+    with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
+        cloud = Cloud(directory, regions, times)
+        server = make_server(
+            "127.0.0.1", port, cloud, threaded=True, request_handler=Quiet, fd=os.dup(listener.fileno())
+        )
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        ended = threading.Event()
+        threading.Thread(target=cloud.watch, args=(ended,), name="watch", daemon=True).start()
+        try:
+            ready(Double(endpoint, cloud.homes, directory))
+            server.serve_forever()
+        finally:
+            ended.set()
+            server.server_close()
 
 
 def main(argv: list[str] | None = None) -> None:
