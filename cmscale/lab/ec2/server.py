@@ -6,6 +6,7 @@ A request is hit by a fault, if one is set for it, answered by ours or by moto, 
 from __future__ import annotations
 
 import argparse
+import difflib
 import io
 import json
 import os
@@ -20,15 +21,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import botocore.session
+
 from cmscale.lab import bus, wire
 from cmscale.lab.backstage import Backstage
 from cmscale.lab.clock import LabClock
-from cmscale.lab.ec2 import DEFAULT_REGIONS
+from cmscale.lab.ec2 import ACCESS_KEY, DEFAULT_REGIONS, SECRET_KEY
 from cmscale.lab.ec2.actions import ACTIONS
 from cmscale.lab.ec2.calls import Answer, Call, Environ, Scene, refusal
 from cmscale.lab.ec2.services import services
 from cmscale.lab.faults import Fault, Faults
 from cmscale.lab.instances import Refused, Region, Times, changed
+from cmscale.lab.processes import LabError
 from cmscale.lab.surroundings import Surroundings
 
 StartResponse = Callable[..., Any]
@@ -204,6 +208,25 @@ class Double:
     regions: Mapping[str, Mapping[str, Any]]
     directory: Path
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What the SDK, or any tool built on it, needs to come here instead of to Amazon."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_DEFAULT_REGION": next(iter(self.regions)),
+        }
+
+    @property
+    def text(self) -> str:
+        lines = [f"EC2 of {', '.join(self.regions)} is at {self.endpoint} until it is interrupted."]
+        lines += [f"  export {name}={value}" for name, value in self.env.items()]
+        for region, home in self.regions.items():
+            lines += [f"{region}: image {home['image']}, vpc {home['vpc']}"]
+            lines += [f"  {zone}: {subnet}" for zone, subnet in home["subnets"].items()]
+        return "\n".join([*lines, f"Calls: {self.directory / 'calls.jsonl'}"])
+
     def write(self) -> None:
         """Write ec2.json, at once and as a whole: who waits for it may read it."""
         draft = self.directory / "ec2.json.new"
@@ -220,7 +243,7 @@ def serve(
     times: Times,
     ready: Callable[[Double], None] = Double.write,
 ) -> None:
-    """Serve until an exception, such as that of a signal, ends it; OSError if the port is taken."""
+    """Serve until it is interrupted, or a signal's exception ends it; LabError if it cannot be."""
     from moto.moto_server.werkzeug_app import MotoRequestHandler
     from werkzeug.serving import make_server
 
@@ -230,8 +253,14 @@ def serve(
         def log_request(self, *_: object) -> None:
             pass
 
+    regions = list(regions)
+    _check_regions(regions)
     # Bound here, for werkzeug itself ends the program when the port is taken.
-    with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
+    try:
+        listener = socket.create_server(("127.0.0.1", port), backlog=128)
+    except (OSError, OverflowError) as error:
+        raise LabError(f"port {port} of 127.0.0.1 can't be taken: {error}") from None
+    with listener:
         cloud = Cloud(directory, regions, times)
         server = make_server(
             "127.0.0.1", port, cloud, threaded=True, request_handler=Quiet, fd=os.dup(listener.fileno())
@@ -245,6 +274,15 @@ def serve(
         finally:
             ended.set()
             server.server_close()
+
+
+def _check_regions(names: Iterable[str]) -> None:
+    """Refuse what is no region of Amazon's, with the nearest that is one."""
+    partition = botocore.session.get_session().get_available_regions("ec2")
+    for name in names:
+        if name not in partition:
+            near = difflib.get_close_matches(name, partition, 1, cutoff=0.0)
+            raise LabError(f"region {name!r} is unknown; did you mean {near[0]}?")
 
 
 def main(argv: list[str] | None = None) -> None:
