@@ -120,11 +120,22 @@ def act(view: Snapshot, plan: Plan, world: World, memory: Memory, limits: Limits
         _age_s(operation, world, memory)
         if operation.hard:
             memory.stopping |= dict.fromkeys(operation.machines, view.now)
-    deeds = [_begin(operation, world, partial(_carry_out, operation, view, world)) for operation in calls]
+    deeds = _begun(calls, view, world)
     try:
         _tell_slurm(view, plan, world)
     finally:
         _hear(deeds, world.beside)
+
+
+def delete(view: Snapshot, deletions: Sequence[Action], world: World) -> None:
+    """Carry out deletions alone, as a tick would among other things."""
+    calls = operations(view, Plan(view.tick, view.now, tuple(deletions)))
+    world.journal.begin(calls)
+    _hear(_begun(calls, view, world), world.beside)
+
+
+def _begun(calls: Iterable[Operation], view: Snapshot, world: World) -> list[Deed[None]]:
+    return [_begin(operation, world, partial(_carry_out, operation, view, world)) for operation in calls]
 
 
 def _begin(operation: Operation, world: World, deed: Callable[[], None]) -> Deed[None]:

@@ -16,7 +16,7 @@ from cmscale.model import Event, FactKind, Leftover, MachineId, SiteName, Snapsh
 from cmscale.ports import Clock, Journal, Provider, Unavailable
 
 SELDOM_S = 600.0
-OFTEN_S = 30.0
+OFTEN_S = 5.0
 """While something that was just found, or asked for by a person, waits for its second look."""
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,12 @@ class Search:
     at: dict[SiteName, float] = field(default_factory=dict)
     """...and when that was, by the steady clock."""
     waiting: bool = False
+    at_once: bool = False
+    """Every look is one for them: somebody asks who does not stay."""
 
     def is_due(self, site: SiteName, steady: float) -> bool:
-        return steady - self.at.get(site, float("-inf")) >= (OFTEN_S if self.waiting else SELDOM_S)
+        every_s = OFTEN_S if self.waiting else SELDOM_S
+        return self.at_once or steady - self.at.setdefault(site, steady) >= every_s
 
     def shown(self, site: SiteName, left: tuple[Leftover, ...], steady: float) -> None:
         self.left[site], self.at[site] = left, steady

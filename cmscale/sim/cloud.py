@@ -102,6 +102,8 @@ class Instance:
     """Until when no listing shows it."""
     flaws: frozenset[Flaw] = frozenset()
     notice: Notice | None = None
+    unnamed: bool = False
+    """No tag tells its node any more, whatever its slurmd says of itself."""
 
     def state(self, now: float, boot_s: float) -> MachineState:
         if self.going is MachineState.ENDING:
@@ -202,7 +204,7 @@ class Cloud:
     def untag(self, node: NodeName, *, name: bool = False, operation: bool = False) -> None:
         """Somebody takes tags off the node's machine: its name, its operation."""
         for instance in self._of(node):
-            instance.node = NodeName("") if name else instance.node
+            instance.unnamed |= name
             instance.op = OpId("") if operation else instance.op
 
     def leave_behind(self, part: MachineId, kind: LeftoverKind, node: NodeName) -> None:
@@ -254,7 +256,8 @@ class Cloud:
     def _listed(self, instance: Instance) -> Machine:
         state = self._state(instance)
         op = instance.op or None
-        return Machine(instance.id, instance.node, state, instance.address, instance.launched, op, self.site)
+        node = NodeName("") if instance.unnamed else instance.node
+        return Machine(instance.id, node, state, instance.address, instance.launched, op, self.site)
 
     def start(self, operation: Operation) -> Mapping[NodeName, Outcome]:
         self._answer()
