@@ -35,6 +35,7 @@ def double_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]
 def double(double_for_all: Double) -> Iterator[Double]:
     yield double_for_all
     double_for_all.control.clear_faults()
+    double_for_all.control.set_rates()
     for region in double_for_all.regions:
         left = [each["id"] for each in double_for_all.control.instances() if each["region"] == region]
         if left:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from cmscale.lab import console, words
 from cmscale.lab.ec2.calls import Answer, Scene
-from cmscale.lab.filters import Filters, passes, request_passes
+from cmscale.lab.filters import Filters, of_instance, of_request, suits
 from cmscale.lab.instances import Instance, Refused, State
 
 PAGE = 1000
@@ -64,9 +64,9 @@ def _page(scene: Scene, ids_name: str, *, spot: bool = False) -> tuple[list[Inst
         raise Refused(
             "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
         )
-    filters, fits = filters_of(scene), request_passes if spot else passes
+    filters, words_of = filters_of(scene), of_request if spot else of_instance
     there = (scene.region.requested if spot else scene.region.described)(ids, scene.now, after=_after(scene))
-    found = [each for each in there if fits(each, filters, times, scene.now)]
+    found = [each for each in there if not filters or suits(words_of(each, times, scene.now), filters)]
     return cut(scene, found, lambda each: each.serial)
 
 

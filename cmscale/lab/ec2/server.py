@@ -12,13 +12,13 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from cmscale.lab import wire
+from cmscale.lab import bus, wire
 from cmscale.lab.backstage import Backstage
 from cmscale.lab.clock import LabClock
 from cmscale.lab.ec2 import DEFAULT_REGIONS
@@ -30,6 +30,11 @@ from cmscale.lab.instances import Refused, Region, Times, changed
 from cmscale.lab.surroundings import Surroundings
 
 StartResponse = Callable[..., Any]
+
+ERROR_CODE = re.compile(rb'<Code>([^<]+)</Code>|"__type": ?"([^"]+)"')
+
+LOOK_S = 0.05
+"""How often a waiting reader's queue is looked at, and what has changed by itself."""
 
 
 class Cloud:
@@ -48,7 +53,8 @@ class Cloud:
             for name in self._moto.homes
         }
         self._services = services(self._regions)
-        self._backstage = Backstage(self._regions, self._faults, self._calls, times, self._clock)
+        tell = self._moto.put_event
+        self._backstage = Backstage(self._regions, self._faults, self._calls, times, clock=self._clock, put_event=tell)
 
     @property
     def homes(self) -> dict[str, dict[str, Any]]:
@@ -65,11 +71,13 @@ class Cloud:
         environ["wsgi.input"] = io.BytesIO(body)
         call = Call.of(environ, body)
         with self._lock:
-            fault = self._faults.take(call.action, call.region, call.params)
+            fault = self._faults.take(call.action, call.region, call.params, at)
         if fault and not fault.after:
             time.sleep(fault.delay_s)
         if fault and fault.prevents:
             answer = Answer(b"")
+        elif call.json and (call.service, call.action) == ("sqs", "ReceiveMessage"):
+            answer = self._received(call, environ)
         else:
             with self._lock:
                 answer = self._answer(call, environ)
@@ -77,7 +85,8 @@ class Cloud:
             time.sleep(fault.delay_s)
         if fault and fault.code:
             spoilt = refusal(call, Refused(fault.code, fault.message, fault.status))
-            answer = Answer(spoilt.body, spoilt.status, spoilt.headers, answer.instances, fault.code)
+            wait = () if fault.retry_after_s is None else (("Retry-After", str(fault.retry_after_s)),)
+            answer = Answer(spoilt.body, spoilt.status, (*spoilt.headers, *wait), answer.instances, fault.code)
         self._note(call, answer, fault, at, time.monotonic() - began)
         if fault and fault.cut:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
@@ -85,6 +94,31 @@ class Cloud:
             return []
         start_response(f"{answer.status} lab", [*answer.headers, ("Content-Length", str(len(answer.body)))])
         return [answer.body]
+
+    def _received(self, call: Call, environ: Environ) -> Answer:
+        """What a queue holds. A reader who waits for it keeps nobody else waiting."""
+        given = json.loads(call.body or b"{}")
+        url = given.get("QueueUrl", "")
+        wait_s = given["WaitTimeSeconds"] if "WaitTimeSeconds" in given else self._moto.patience_s(call.region, url)
+        body = json.dumps(given | {"WaitTimeSeconds": 0}).encode()
+        until = time.monotonic() + wait_s
+        while True:
+            once = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+            with self._lock:
+                answer = self._answer(call, once)
+            if answer.status != 200 or b"ReceiptHandle" in answer.body or time.monotonic() >= until:
+                return answer
+            time.sleep(LOOK_S)
+
+    def watch(self, ended: threading.Event) -> None:
+        """Tell EventBridge of every change of a state, as long as a rule listens."""
+        while not ended.wait(LOOK_S):
+            with self._lock:
+                for name, region in self._regions.items():
+                    if self._moto.listens(name):
+                        now = self._clock.now()
+                        for instance, state in region.turned(now):
+                            self._moto.put_event(name, bus.state_change(instance, name, state, now))
 
     def _note(self, call: Call, answer: Answer, fault: Fault | None, at: float, took_s: float) -> None:
         line = {
@@ -108,7 +142,7 @@ class Cloud:
     def _answer(self, call: Call, environ: Environ) -> Answer:
         try:
             call.check_key()
-            answer = self._ours(call)
+            answer = self._ours(call, environ)
             if answer:
                 return answer
             status, headers, body = self._moto.answer(environ, call.action)
@@ -116,10 +150,10 @@ class Cloud:
             return refusal(call, refused)
         except Exception as error:  # noqa: BLE001 - a flaw of ours is told to the caller, in words, and to the journal
             return refusal(call, Refused("InternalError", f"the lab failed: {error!r}", 500))
-        code = re.search(rb"<Code>([^<]+)</Code>", body) if status >= 400 else None
-        return Answer(body, status, headers, error=code[1].decode() if code else "")
+        code = ERROR_CODE.search(body) if status >= 400 else None
+        return Answer(body, status, headers, error=(code[1] or code[2]).decode() if code else "")
 
-    def _ours(self, call: Call) -> Answer | None:
+    def _ours(self, call: Call, environ: Environ) -> Answer | None:
         """The answer to a call, unless it is moto's to give."""
         if call.service in self._services:
             return self._services[call.service](call)
@@ -129,7 +163,14 @@ class Cloud:
         if region is None:
             raise Refused("OptInRequired", f"The lab has no region {call.region}.", 401)
         asked = wire.asked(call.action, call.params)
-        return ACTIONS[call.action](Scene(call, asked, region, self._moto, self._directory, self._clock.now()))
+        scene = Scene(
+            call, asked, region, self._moto, self._directory, self._clock.now(), partial(self._motos, call, environ)
+        )
+        return ACTIONS[call.action](scene)
+
+    def _motos(self, call: Call, environ: Environ) -> Mapping[str, Any]:
+        status, _, body = self._moto.answer(environ, call.action)
+        return wire.told(call.action, status, body)
 
     # --- the lab's own side ------------------------------------------------------------------------------------------
 
@@ -167,7 +208,13 @@ def serve(directory: Path, *, port: int, regions: Iterable[str], times: Times) -
     draft = directory / "ec2.json.new"
     draft.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
     draft.rename(directory / "ec2.json")
-    server.serve_forever()
+    ended = threading.Event()
+    threading.Thread(target=cloud.watch, args=(ended,), name="watch", daemon=True).start()
+    try:
+        server.serve_forever()
+    finally:
+        ended.set()
+        server.server_close()
 
 
 def main(argv: list[str] | None = None) -> None:
