@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -331,3 +332,12 @@ def test_every_type_must_have_what_is_promised(connect: Connect, pool: AwsPool) 
         "pool t4: gpus = 1, but a c5.xlarge has 0",
     ]
     assert site.start(operation("e1"))[NodeName("e1")].result is Result.OK
+
+
+def test_user_data_of_a_fleet_cannot_name_the_nodes_of_a_launch(
+    connect: Connect, pool: AwsPool, tmp_path: Path
+) -> None:
+    script = tmp_path / "boot.sh"
+    script.write_text("#!/bin/sh\necho @NODES@\n")
+    (told,) = connect(replace(pool, user_data=script)).problems()
+    assert told.startswith(f"pool t4: user data {script} names @NODES@, which is empty for a pool of several types")

@@ -69,6 +69,13 @@ def test_a_machine_of_a_fleet_is_no_node_before_its_order_is_known() -> None:
     assert node_of(IDS[0], {NODE_TAG: "e[1-2]", "cm-scale:order-0": ""}, 0) == ""
 
 
+@pytest.mark.parametrize("part", ["", "..."])
+def test_an_order_of_which_a_part_is_not_there_yet_tells_no_place_behind_it(part: str) -> None:
+    tags = tags_of(IDS[:120], nodes(120))
+    told = [node_of(machine, {**tags, "cm-scale:order-1": part}, 0) for machine in IDS[:120]]
+    assert told == [f"e{number}" for number in range(1, 52)] + [""] * 69
+
+
 def test_a_machine_that_is_not_in_the_order_is_no_node() -> None:
     assert node_of(IDS[3], tags_of(IDS[:2], nodes(2)), 0) == ""
     assert position(IDS[3], marks(IDS[:2])) is None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import boto3
 import pytest
 
 from cmscale.adapters.aws import AwsPool
 from cmscale.adapters.aws.pool import Facts
 from cmscale.model import Result
-from tests.adapters.test_aws import Connect, Ec2, connect, ec2, operation, pool, results, served
+from tests.adapters.test_aws import REGION, Connect, Ec2, connect, ec2, operation, pool, results, served
 
 __all__ = ["connect", "ec2", "pool", "served"]
 """Fixtures."""
@@ -117,3 +119,38 @@ def test_what_cannot_be_looked_up_is_an_outcome_and_nothing_is_launched(
     outcomes = connect(pool).start(operation("e1"))
     assert {outcome.result for outcome in outcomes.values()} == {Result.THROTTLED}
     assert ec2.calls("RunInstances", since) == []
+
+
+# --- what binds a pool to one place ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def amazon(ec2: Ec2) -> Iterator[Any]:
+    client = boto3.client("ec2", region_name=REGION, endpoint_url=ec2.endpoint)
+    yield client
+    client.close()
+
+
+def test_machines_come_in_their_placement_group(connect: Connect, pool: AwsPool, amazon: Any) -> None:
+    amazon.create_placement_group(GroupName="near", Strategy="cluster")
+    site = connect(replace(pool, placement_group="near"))
+    assert list(site.problems()) == []
+    assert results(site.start(operation("e1", "e2", all_or_none=True))) == {"e1": "ok", "e2": "ok"}
+    found = amazon.describe_instances(InstanceIds=[machine.id for machine in site.list()])["Reservations"]
+    assert {one["Placement"]["GroupName"] for each in found for one in each["Instances"]} == {"near"}
+
+
+def test_a_placement_group_that_is_not_there_is_a_problem_and_a_bad_request(connect: Connect, pool: AwsPool) -> None:
+    site = connect(replace(pool, placement_group="nowhere"))
+    (told,) = site.problems()
+    assert told.startswith("pool t4: a launch would be refused: InvalidPlacementGroup.Unknown")
+    assert results(site.start(operation("e1"))) == {"e1": "bad-request"}
+
+
+def test_a_reservation_that_is_used_up_lacks_capacity(connect: Connect, pool: AwsPool, amazon: Any) -> None:
+    zone = amazon.describe_subnets(SubnetIds=list(pool.subnets))["Subnets"][0]["AvailabilityZone"]
+    wanted = {"InstanceType": "g4dn.xlarge", "InstancePlatform": "Linux/UNIX", "AvailabilityZone": zone}
+    made = amazon.create_capacity_reservation(**wanted, InstanceCount=2, InstanceMatchCriteria="targeted")
+    site = connect(replace(pool, capacity_reservation=made["CapacityReservation"]["CapacityReservationId"]))
+    assert results(site.start(operation("e1", "e2"))) == {"e1": "ok", "e2": "ok"}
+    assert results(site.start(operation("e3"))) == {"e3": "capacity"}
