@@ -341,3 +341,16 @@ def test_user_data_of_a_fleet_cannot_name_the_nodes_of_a_launch(
     script.write_text("#!/bin/sh\necho @NODES@\n")
     (told,) = connect(replace(pool, user_data=script)).problems()
     assert told.startswith(f"pool t4: user data {script} names @NODES@, which is empty for a pool of several types")
+
+
+@pytest.mark.slow
+def test_a_thousand_nodes_are_two_launch_calls_and_each_machine_has_a_name_of_its_own(site: AwsSite, ec2: Ec2) -> None:
+    since = time.time()
+    op = operation(*(f"k{number}" for number in range(1000)))
+    outcomes = site.start(op)
+    assert set(results(outcomes).values()) == {"ok"}
+    assert [len(ec2.calls(action, since)) for action in ("CreateFleet", "CreateTags", "RunInstances")] == [2, 2, 0]
+    assert by_name(site) == {node: outcome.machine for node, outcome in outcomes.items()}
+    since = time.time()
+    assert set(results(site.delete([*by_name(site).values()])).values()) == {"ok"}
+    assert len(ec2.calls("TerminateInstances", since)) == 1
