@@ -305,6 +305,8 @@ def test_what_every_machine_is_stands_in_the_template(connect: Connect, pool: Aw
         "VolumeType": "gp3",
     }
     assert data["NetworkInterfaces"][0]["AssociatePublicIpAddress"] is False
+    tags = [{"Key": "cm-scale:cluster", "Value": "whole-template"}]
+    assert {"ResourceType": "network-interface", "Tags": tags} in data["TagSpecifications"]
 
 
 # --- checking --------------------------------------------------------------------------------------------------------

@@ -42,7 +42,11 @@ def test_every_machine_requires_imdsv2_and_has_an_encrypted_root_volume_and_no_p
             "SubnetId": "subnet-1",
         }
     ]
-    assert {each["ResourceType"] for each in request["TagSpecifications"]} == {"instance", "volume"}
+    assert {each["ResourceType"] for each in request["TagSpecifications"]} == {
+        "instance",
+        "volume",
+        "network-interface",
+    }
 
 
 def test_a_volume_may_be_larger_than_the_image_and_of_another_type() -> None:
