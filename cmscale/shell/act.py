@@ -205,7 +205,7 @@ def _carry_out(operation: Operation, view: Snapshot, world: World) -> None:
         machines = zip(operation.nodes, operation.machines, strict=True)
         failed = [(node, machine) for name, machine in machines if (node := view.nodes.get(name)) and node.sick]
         _at_once([partial(_keep, view.now, provider, node, machine, world) for node, machine in failed])
-    _perform(operation, world, 0.0)
+    _perform(operation, world, 0.0, again=False)
 
 
 def _keep(now: float, provider: Provider, node: Node, machine: MachineId, world: World) -> None:
@@ -242,7 +242,9 @@ def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] =
             age_s = _age_s(operation, world, memory)
             memory.again[operation.id] = steady + min(max(age_s, 1.0), 60.0)
             again.append((operation, age_s))
-    deeds = [_begin(operation, world, partial(_perform, operation, world, age_s)) for operation, age_s in again]
+    deeds = [
+        _begin(operation, world, partial(_perform, operation, world, age_s, again=True)) for operation, age_s in again
+    ]
     _hear(deeds, world.beside)
     open_still = {operation.id for operation in world.journal.under_way()}
     memory.again = {name: at for name, at in memory.again.items() if name in open_still}
@@ -256,8 +258,8 @@ def _at_once(calls: Sequence[Callable[[], None]]) -> None:
         each.result()
 
 
-def _perform(operation: Operation, world: World, age_s: float) -> None:
-    """Make the call of an operation that is so old, and write down what came of it."""
+def _perform(operation: Operation, world: World, age_s: float, *, again: bool) -> None:
+    """Make the call of an operation that is so old, perhaps again, and write down what came of it."""
     provider = world.providers[_site(operation, world)]
     now = world.clock.now()
     complaints = _run_scripts(operation, world)
@@ -273,7 +275,7 @@ def _perform(operation: Operation, world: World, age_s: float) -> None:
         after = aftermath.after_launch(before, outcomes, now)
         if after != before:
             world.journal.close(operation.pool, after)
-    if operation.verb is not Verb.START or aftermath.settled(outcomes):
+    if operation.verb is not Verb.START or aftermath.settled(outcomes, again=again):
         world.journal.finish(operation.id, outcomes, world.clock.now())
 
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -304,6 +305,8 @@ def test_what_every_machine_is_stands_in_the_template(connect: Connect, pool: Aw
         "VolumeType": "gp3",
     }
     assert data["NetworkInterfaces"][0]["AssociatePublicIpAddress"] is False
+    tags = [{"Key": "cm-scale:cluster", "Value": "whole-template"}]
+    assert {"ResourceType": "network-interface", "Tags": tags} in data["TagSpecifications"]
 
 
 # --- checking --------------------------------------------------------------------------------------------------------
@@ -331,3 +334,25 @@ def test_every_type_must_have_what_is_promised(connect: Connect, pool: AwsPool) 
         "pool t4: gpus = 1, but a c5.xlarge has 0",
     ]
     assert site.start(operation("e1"))[NodeName("e1")].result is Result.OK
+
+
+def test_user_data_of_a_fleet_cannot_name_the_nodes_of_a_launch(
+    connect: Connect, pool: AwsPool, tmp_path: Path
+) -> None:
+    script = tmp_path / "boot.sh"
+    script.write_text("#!/bin/sh\necho @NODES@\n")
+    (told,) = connect(replace(pool, user_data=script)).problems()
+    assert told.startswith(f"pool t4: user data {script} names @NODES@, which is empty for a pool of several types")
+
+
+@pytest.mark.slow
+def test_a_thousand_nodes_are_two_launch_calls_and_each_machine_has_a_name_of_its_own(site: AwsSite, ec2: Ec2) -> None:
+    since = time.time()
+    op = operation(*(f"k{number}" for number in range(1000)))
+    outcomes = site.start(op)
+    assert set(results(outcomes).values()) == {"ok"}
+    assert [len(ec2.calls(action, since)) for action in ("CreateFleet", "CreateTags", "RunInstances")] == [2, 2, 0]
+    assert by_name(site) == {node: outcome.machine for node, outcome in outcomes.items()}
+    since = time.time()
+    assert set(results(site.delete([*by_name(site).values()])).values()) == {"ok"}
+    assert len(ec2.calls("TerminateInstances", since)) == 1

@@ -153,6 +153,18 @@ def test_a_call_of_unknown_effect_is_made_again_under_the_same_operation(cluster
     assert len(cluster.cloud.made) == 1
 
 
+@pytest.mark.parametrize("refused", [Result.THROTTLED, Result.AUTH])
+def test_a_call_made_again_that_is_not_let_through_says_nothing_of_the_one_before(
+    cluster: Cluster, refused: Result
+) -> None:
+    cluster.cloud.refuse(Result.TRANSIENT, calls=1)
+    cluster.cloud.refuse(refused, calls=2)
+    cluster.slurm.submit(1, ask())
+    cluster.tick(10)
+    assert len(cluster.starts) == 4
+    assert len({call.split()[1] for call in cluster.starts}) == 1
+
+
 def test_a_machine_that_came_after_minutes_of_calls_is_not_missed_before_listings_show_it(cluster: Cluster) -> None:
     cluster.cloud.lag_s = 100
     cluster.cloud.refuse(Result.TRANSIENT, for_s=500)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,7 +45,7 @@ class Checks:
 
     def _of_pool(self, pool: AwsPool) -> Iterator[str]:
         sound = True
-        for check in (self._image, self._subnet, self._type, self._script):
+        for check in (self._image, self._subnet, self._type, self._script, self._list):
             for said in self._told(check, pool):
                 sound = False
                 yield said
@@ -93,6 +94,14 @@ class Checks:
         else:
             if size > LONGEST_SCRIPT - LONGEST_TAG:
                 yield f"user data {pool.user_data} is longer than EC2 takes, {LONGEST_SCRIPT} bytes with its lists"
+
+    def _list(self, pool: AwsPool) -> Iterator[str]:
+        with suppress(OSError):
+            if pool.user_data and len(pool.offers) > 1 and b"@NODES@" in pool.user_data.read_bytes():
+                yield (
+                    f"user data {pool.user_data} names @NODES@, which is empty for a pool of several types or subnets; "
+                    "a machine finds its node by its tags"
+                )
 
     def _launch(self, pool: AwsPool) -> Iterator[str]:
         """One offer of the pool is tried as a launch of its own; what a fleet needs beside it is asked for as such."""

@@ -17,7 +17,7 @@ from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.lookups import Lookups
 from cmscale.adapters.aws.machines import as_machine, started
 from cmscale.adapters.aws.names import NO_ORDER_YET, LaunchCall, launch_calls, marks, order_tags
-from cmscale.adapters.aws.pool import CLUSTER_TAG, NODE_TAG, OPERATION_TAG, AwsPool, Offer
+from cmscale.adapters.aws.pool import CLUSTER_TAG, NODE_TAG, OPERATION_TAG, AwsPool, Offer, tagged
 from cmscale.adapters.aws.templates import Templates, encoded
 from cmscale.model import MachineId, NodeName, Operation, OpId, Outcome, PoolName, Result, SiteName
 
@@ -198,7 +198,9 @@ class Launching:
     def _template_data(self, pool: AwsPool) -> dict[str, Any]:
         """The same for all launches of a pool: a machine of a fleet learns from its tags which node it is."""
         script = pool.script(self._cluster, "")
-        return pool.machine(self._lookups.facts(pool), encoded(script) if script else "")
+        # A fleet tags its machines and their volumes, and leaves interfaces to its template.
+        tags = tagged({CLUSTER_TAG: self._cluster}, "network-interface")
+        return pool.machine(self._lookups.facts(pool), encoded(script) if script else "") | {"TagSpecifications": tags}
 
     def _templates_in_use(self) -> list[str]:
         """Of all pools; raises as `_template_data` does, so that nothing is swept on doubt."""

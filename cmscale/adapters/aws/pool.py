@@ -100,7 +100,10 @@ class AwsPool:
         """All of RunInstances but its counts and its token, for a pool of one offer."""
         (offer,) = self.offers
         request = self.machine(facts, script, offer.subnet)
-        request |= {"InstanceType": offer.instance_type, "TagSpecifications": tagged(tags, "instance", "volume")}
+        request |= {
+            "InstanceType": offer.instance_type,
+            "TagSpecifications": tagged(tags, "instance", "volume", "network-interface"),
+        }
         if self.placement_group:
             request["Placement"] = {"GroupName": self.placement_group}
         if self.capacity_reservation:
