@@ -205,6 +205,14 @@ class Site:
     """Machines launched; EC2's own limit (docs: API throttling, RunInstances resource tokens)."""
     calls: Bucket = Bucket(5, 2)
     """Launch calls; EC2's own limit (docs: API throttling, RunInstances request tokens)."""
+    expires: float | None = None
+    """When its credentials end for good, as far as is known; None: not soon, or they are renewed by themselves."""
+    expiry_margin_s: float = 900.0
+    """Nothing is started with credentials that end within this time: who would give the machines back?"""
+
+    def expiring(self, now: float) -> bool:
+        """True if its credentials end so soon that nothing may be started with them."""
+        return self.expires is not None and self.expires - now < self.expiry_margin_s
 
     @property
     def reachable(self) -> bool:
@@ -601,6 +609,7 @@ class EventKind(Enum):
     RECLAIMED = "reclaimed"
     REQUEUED = "requeued"
     GANG_GIVEN_BACK = "gang-given-back"
+    CREDENTIALS_END = "credentials-end"
     ORPHANED = "orphaned"
     REAPED = "reaped"
     OVERRIDE = "override"

@@ -147,6 +147,9 @@ class Provider(Protocol):
     def notices(self) -> Mapping[MachineId, Notice]:
         """The machines of ours that the cloud will take back. Raises Unavailable."""
 
+    def expires(self) -> float | None:
+        """When the credentials that are used end for good; None if they do not, or nobody knows. Asks nobody."""
+
     def evidence(self, machine: MachineId) -> str:
         """What the machine wrote to its console, as far as the cloud kept it; empty if nothing. Raises Unavailable."""
 

@@ -206,6 +206,7 @@ def _site(name: str, table: SiteTable) -> SiteSettings:
         account=table.account or table.profile,
         launched=Bucket(table.launch_burst, table.launch_refill),
         calls=Bucket(table.call_burst, table.call_refill),
+        expiry_margin_s=table.expiry_margin,
     )
     return SiteSettings(site, table.endpoint_url, table.profile)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from cmscale.core import budgets, consequences
+from cmscale.core import budgets, consequences, expiry
 from cmscale.core.decide import Policy, decide
 from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
 from cmscale.ports import Clock, Deposed, Unavailable
@@ -139,12 +139,14 @@ def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
     busy = dict.fromkeys(view.pools, 0) | Counter(node.pool for node in view.nodes.values() if node.pool and node.busy)
     journal.put_busy(busy, view.now)
     events = [*consequences.closure_events(memory.closed, view), *budgets.events(memory.budgets, view)]
+    events += expiry.events(memory.expiry, view)
     events += reaping.note(view, journal, memory.search)
     if daemon.may_act:
         events += consequences.events(view, plan)
     if events:
         journal.tell(events)
     memory.closed = view.closed
+    memory.expiry = expiry.stages(memory.expiry, view)
     memory.budgets = budgets.told(view)
 
 

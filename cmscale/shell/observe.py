@@ -15,6 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
+from cmscale.core.expiry import Stage
 from cmscale.core.standing import ORDINARY, Standing, standings
 from cmscale.model import (
     HOME,
@@ -123,6 +124,8 @@ class Memory:
     """Of machines and of operations that are open."""
     looked: dict[SiteName, float] = field(default_factory=dict)
     """When the last look at each site that was answered began, by the steady clock."""
+    expiry: Mapping[SiteName, Stage] = field(default_factory=dict)
+    """What was told of credentials at the last look."""
     search: Search = field(default_factory=Search)
     """For parts of machines that are gone."""
 
@@ -290,6 +293,7 @@ def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[
         confirmed = _confirmed({machine.id: machine for machine in seen.machines}, memory, name)
         machines += _aged(confirmed, name, world, memory)
         memory.looked[name] = began
+        sites[name] = replace(sites[name], expires=seen.expires)
         if seen.left is not None:
             memory.search.shown(name, seen.left, began)
         notices |= seen.notices
@@ -319,6 +323,7 @@ class _Seen:
 
     machines: tuple[Machine, ...]
     notices: Mapping[MachineId, Notice]
+    expires: float | None
     left: tuple[Leftover, ...] | None
     """None: nobody looked for them this time."""
 
@@ -326,7 +331,7 @@ class _Seen:
 def _look_at(provider: Provider, clock: Clock, *, thoroughly: bool) -> _Seen:
     # The list first: a provider need not ask for notices where it has just seen nothing that could be taken back.
     listed, notices = provider.list(), _notices(provider)
-    return _Seen(listed, notices, reaping.look_for(provider, clock) if thoroughly else None)
+    return _Seen(listed, notices, provider.expires(), reaping.look_for(provider, clock) if thoroughly else None)
 
 
 def _notices(provider: Provider) -> Mapping[MachineId, Notice]:

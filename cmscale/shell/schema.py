@@ -218,6 +218,7 @@ class SiteTable(Table):
     launch_refill: Rate = 2.0
     call_burst: Count = 5
     call_refill: Rate = 2.0
+    expiry_margin: Duration = 900.0
 
 
 class AwsSettings(Table):

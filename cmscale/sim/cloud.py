@@ -141,6 +141,7 @@ class Cloud:
     """For how long listings do not show a machine that was just made."""
     unseen: str = ""
     """Why every call fails; empty if none does."""
+    credentials_end: float | None = None
     refusals: list[Refusal] = field(default_factory=list)
     spoilt: list[Spoilt] = field(default_factory=list)
     made: dict[OpId, dict[NodeName, MachineId]] = field(default_factory=dict)
@@ -334,6 +335,9 @@ class Cloud:
         for name in machines:
             self.left.pop(name, None)
         return outcomes
+
+    def expires(self) -> float | None:
+        return self.credentials_end
 
     def leftovers(self) -> tuple[Leftover, ...]:
         self._answer()

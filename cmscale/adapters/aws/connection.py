@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from cmscale.adapters.aws.buckets import Buckets
+from cmscale.adapters.aws.credentials import expiry
 from cmscale.adapters.aws.errors import errors
 from cmscale.adapters.aws.names import MOST_AT_ONCE
 from cmscale.model import Result, SiteName
@@ -69,6 +70,10 @@ class Connection:
                 "none in the environment, in ~/.aws, or of the machine's role"
             )
         return Unavailable(f"{where} does not answer: {self.errors.said(error)}")
+
+    def expires(self) -> float | None:
+        """When the credentials end for good, as far as the SDK knows."""
+        return expiry(self._session)
 
     def _connect(self, attempts: int, answer_s: float) -> EC2Client:
         from botocore.config import Config

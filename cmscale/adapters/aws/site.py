@@ -84,6 +84,9 @@ class AwsSite:
         except self._errors.any as error:
             raise self._ec2.unavailable(error) from error
 
+    def expires(self) -> float | None:
+        return self._ec2.expires()
+
     def evidence(self, machine: MachineId) -> str:
         """The end of what the machine wrote to its console; empty if EC2 has nothing of it, or knows it no more."""
         try:
