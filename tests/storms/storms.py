@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
+from botocore.exceptions import ClientError
+
 from cmscale.adapters.aws import AwsPool
-from cmscale.lab.faults import Fault
+from cmscale.lab.faults import DOCUMENTED, Fault, Rate
 from cmscale.model import Pool, PoolName
 from tests.builders import pool
 from tests.storms.weather import SITE, Double, Storm
 
-GPU = "g4dn.xlarge"
+GPU, OTHER_GPU = "g4dn.xlarge", "g5.xlarge"
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,24 @@ class Forecast:
     offers: Sequence[Offer] = (Offer(),)
     doomed: Callable[[int], bool] = lambda _: False
     run_s: float = 30.0
+    tick_s: float = 5.0
+    deaths: Sequence[int] = ()
 
     def storm(self, double: Double, directory: Path) -> Storm:
         pools = [
             pool(each.name, self.nodes, site=SITE, market=each.market, price_hour=each.price_hour, boot_limit_s=60.0)
             for each in self.offers
         ]
-        storm = Storm(self.name.replace(" ", "-"), double, directory / "journal.db", pools, self._offered(double), self.doomed)
+        storm = Storm(
+            self.name.replace(" ", "-"),
+            double,
+            directory / "journal.db",
+            pools,
+            self._offered(double),
+            self.doomed,
+            self.tick_s,
+            iter(self.deaths),
+        )
         self.brews(storm)
         storm.submit(self.nodes, self.run_s)
         return storm
@@ -58,6 +73,32 @@ class Forecast:
             PoolName(each.name): AwsPool(each.type, image, subnets[each.zone], market=each.market)
             for each in self.offers
         }
+
+
+# --- what happens ----------------------------------------------------------------------------------------------------
+
+
+def as_documented(storm: Storm) -> None:
+    """EC2 throttles as its documentation says."""
+    storm.double.control.set_rates(*DOCUMENTED)
+
+
+def throttle(storm: Storm) -> None:
+    """All calls of the account together: 5 a second, of which others take most."""
+    storm.double.control.set_rates(Rate(5, 5, together=True))
+    neighbour = storm.double.client()
+    takes = cycle((4, 5, 4, 3, 2))
+
+    def happens() -> None:
+        for _ in range(next(takes)):
+            with suppress(ClientError):
+                neighbour.describe_regions()
+
+    storm.each_step(happens)
+
+
+def cut(storm: Storm) -> None:
+    storm.double.control.set_fault(Fault(cut=True, after=True, every=3, times=0))
 
 
 def lag(storm: Storm) -> None:
@@ -74,9 +115,53 @@ def reclaim_half(storm: Storm) -> None:
     storm.after(60.0, happens)
 
 
+def run_dry(storm: Storm) -> None:
+    """The first two zones have nothing left, and nobody has the first type."""
+    storm.double.control.set_capacity({"*/us-east-1a": 0, "*/us-east-1b": 0, GPU: 0})
+
+
+def all_at_once(storm: Storm) -> None:
+    lag(storm)
+    cut(storm)
+
+
+def every_fifth(number: int) -> bool:
+    return number % 5 == 4
+
+
+# --- which there are -------------------------------------------------------------------------------------------------
+
+EVERYWHERE = tuple(
+    Offer(f"{short}-{zone[-1]}", type_, zone, price_hour=price)
+    for price, (short, type_) in enumerate((("t4", GPU), ("a10g", OTHER_GPU)), start=1)
+    for zone in ("us-east-1a", "us-east-1b", "us-east-1c")
+)
+
 STORMS = (
-    Forecast("a thousand at once", "1,000 nodes wanted at once", 1000, 0.1, 120),
+    Forecast("a thousand at once", "1,000 nodes are wanted at once", 1000, 0.1, 120, as_documented, tick_s=10.0),
+    Forecast("throttled", "5 calls a second for the whole account", 1000, 0.3, 600, throttle, tick_s=10.0),
+    Forecast("answers cut", "every third answer is cut after the call took effect", 200, 1.0, 600, cut),
     Forecast("describe lags", "what was made is not described for 30 s", 200, 0.4, 300, lag),
-    Forecast("boots fail", "every fifth machine never boots", 200, 1.0, 1800, doomed=lambda number: number % 5 == 4),
-    Forecast("spot reclaimed", "half of the fleet is taken back at once", 200, 1.0, 1800, reclaim_half, (Offer(market="spot"),), run_s=300.0),
+    Forecast("boots fail", "every fifth machine never boots", 200, 1.0, 600, doomed=every_fifth),
+    Forecast(
+        "spot reclaimed",
+        "half of the fleet is taken back at once",
+        100,
+        3.0,
+        600,
+        reclaim_half,
+        (Offer("spot", market="spot", price_hour=0.2), Offer()),
+        run_s=150.0,
+    ),
+    Forecast("run dry", "no capacity in two zones, nor of the first type", 100, 1.0, 600, run_dry, EVERYWHERE),
+    Forecast(
+        "killed",
+        "the daemon is killed again and again, while answers are cut, describe lags, and machines do not boot",
+        50,
+        20.0,
+        1800,
+        all_at_once,
+        doomed=every_fifth,
+        deaths=(7, 23, 11, 41, 5, 17, 31, 13, 47, 3, 19, 29, 37, 2, 43) * 2,
+    ),
 )

@@ -24,6 +24,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+import boto3
+from botocore.config import Config
+from mypy_boto3_ec2 import EC2Client
+
 from cmscale.adapters.aws import AwsPool, AwsSite
 from cmscale.journal.sql import SqlJournal
 from cmscale.lab.booter import learn_name
@@ -40,7 +44,7 @@ from cmscale.sim.clock import VirtualClock
 from cmscale.sim.cloud import Cloud, Flaw
 from cmscale.sim.slurm import Slurm
 from tests.builders import ask
-from tests.shell.cluster import Killed, shipped
+from tests.shell.cluster import Deadly, Fuse, Killed, shipped
 
 REGION = "us-east-1"
 SITE = SiteName("aws-us-east-1")
@@ -55,8 +59,6 @@ TIMES = {"pending_s": 5.0, "stopping_s": 5.0, "ending_s": 5.0, "forget_s": 3600.
 
 WEEK_S = 7 * 86400.0
 
-TICK_S = 5.0
-"""A look at a thousand machines takes half a second, and the loop then rests for ten times as long."""
 BOOT_S = 20.0
 IDLE_S = 10.0
 LIMITS = Limits(starts_per_minute=10**6, creations_per_hour=10**6, min_up_s=0)
@@ -77,6 +79,11 @@ class Double:
     control: Control
     beginnings: Iterator[float] = field(default_factory=partial(count, VirtualClock().at, WEEK_S))
     """When the next storm begins: what one has left behind is forgotten by then."""
+
+    def client(self) -> EC2Client:
+        """EC2, as others in the account call it."""
+        config = Config(retries={"total_max_attempts": 1}, proxies={})
+        return boto3.client("ec2", region_name=REGION, endpoint_url=self.endpoint, config=config)
 
 
 @contextmanager
@@ -209,6 +216,24 @@ class Toll:
 
 
 @dataclass
+class Life(Fuse):
+    """One process of the daemon: once it is dead, nothing of it does anything more."""
+
+    dead: bool = False
+
+    def burn(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.dead = True
+        if self.dead:
+            raise Killed
+
+    def goes_out(self, **_: Any) -> None:
+        """A call to EC2 is about to be sent, or its answer has come and nobody has read it yet."""
+        self.burn()
+
+
+@dataclass
 class Storm:
     """One cluster in one storm."""
 
@@ -218,10 +243,14 @@ class Storm:
     pools: Sequence[Pool]
     offers: Mapping[PoolName, AwsPool]
     doomed: Callable[[int], bool] = lambda _number: False
+    tick_s: float = 5.0
+    deaths: Iterator[int] = field(default_factory=partial(iter, ()))
+    """After how many calls each life ends; those that follow the last one go on."""
     lives: int = 0
     looks: list[Look] = field(default_factory=list)
     wanted: int = 0
     due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    always: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.clock = Weather(next(self.double.beginnings), goes_on=self._goes_on)
@@ -229,6 +258,9 @@ class Storm:
         control = self.double.control
         control.set_clock(self.began)
         control.set_times(**TIMES)
+        control.clear_faults()
+        control.set_rates()
+        control.set_capacity(dict.fromkeys(control.ask("GET", "capacity")["capacity"]))
         self.machines = Machines(control, self.name, self.clock, self.doomed)
         self.slurm = Slurm.declaring(self.pools, self.clock, [cast(Cloud, self.machines)])
         self.last_job = self.began
@@ -238,6 +270,10 @@ class Storm:
         """An array of jobs, each for a node of its own."""
         self.wanted += nodes
         self.slurm.submit(self.wanted, ask(), run_s=run_s, count=nodes)
+
+    def each_step(self, happens: Callable[[], None]) -> None:
+        """Whenever time has passed."""
+        self.always.append(happens)
 
     def after(self, seconds: float, happens: Callable[[], None]) -> None:
         self.due.append((self.clock.now() + seconds, happens))
@@ -253,6 +289,7 @@ class Storm:
                 open_ = len(journal.under_way())
             finally:
                 journal.dispose()
+            self.clock.wait(self.tick_s)  # until it is started again
         return Toll(
             self.name,
             self.wanted,
@@ -280,10 +317,14 @@ class Storm:
         journal = SqlJournal(self.journal_at, keeps=True, used=self.lives > 1, now=self.clock.now)
         site = AwsSite(self.name, SITE, REGION, self.offers, endpoint_url=self.double.endpoint)
         sites = {SITE: Site(SITE, SiteKind.AWS, REGION), HOME: Site(HOME, SiteKind.ONPREM)}
+        life = Life(next(self.deaths, 0))
+        for client in (site._ec2.client, site._ec2.once):
+            client.meta.events.register("before-send.ec2", life.goes_out)
+            client.meta.events.register("needs-retry.ec2", life.goes_out)
         world = World(
-            scheduler=self.slurm,
-            providers={SITE: site},
-            journal=journal,
+            scheduler=Deadly(self.slurm, life),
+            providers={SITE: Deadly(site, life)},
+            journal=Deadly(journal, life),
             clock=self.clock,
             sites=MappingProxyType(sites),
             pools=MappingProxyType({each.name: each for each in self.pools}),
@@ -291,7 +332,7 @@ class Storm:
             beside=Beside(PATIENCE_S),
         )
         policies = shipped(release_idle={"idle": f"{IDLE_S:.0f}s"})
-        return journal, Daemon(world, policies, LIMITS, f"{self.name}-life{self.lives}", tick_s=TICK_S, may_act=True)
+        return journal, Daemon(world, policies, LIMITS, f"{self.name}-life{self.lives}", tick_s=self.tick_s, may_act=True)
 
     def _goes_on(self) -> None:
         now = self.clock.now()
@@ -299,6 +340,8 @@ class Storm:
         for each in [each for each in self.due if each[0] <= now]:
             self.due.remove(each)
             each[1]()
+        for happens in self.always:
+            happens()
         self.machines.look()
         before = len(self.slurm.done)
         self.slurm.step()
