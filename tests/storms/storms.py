@@ -14,18 +14,18 @@ from cmscale.adapters.aws import AwsPool
 from cmscale.lab.faults import DOCUMENTED, Fault, Rate
 from cmscale.model import Pool, PoolName
 from tests.builders import pool
-from tests.storms.weather import SITE, Double, Storm
+from tests.storms.weather import REGION, SITE, Double, Storm
 
 GPU, OTHER_GPU = "g4dn.xlarge", "g5.xlarge"
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A pool of the storm: like machines of one zone and market."""
+    """A pool of the storm."""
 
     name: str = "t4"
-    type: str = GPU
-    zone: str = "us-east-1a"
+    types: tuple[str, ...] = (GPU,)
+    zones: str = "a"
     market: str = "on-demand"
     price_hour: float = 0.5
 
@@ -70,7 +70,9 @@ class Forecast:
     def _offered(self, double: Double) -> Mapping[PoolName, AwsPool]:
         subnets, image = double.home["subnets"], double.home["image"]
         return {
-            PoolName(each.name): AwsPool(each.type, image, subnets[each.zone], market=each.market)
+            PoolName(each.name): AwsPool(
+                each.types, image, tuple(subnets[f"{REGION}{zone}"] for zone in each.zones), market=each.market
+            )
             for each in self.offers
         }
 
@@ -131,11 +133,12 @@ def every_fifth(number: int) -> bool:
 
 # --- which there are -------------------------------------------------------------------------------------------------
 
-EVERYWHERE = tuple(
-    Offer(f"{short}-{zone[-1]}", type_, zone, price_hour=price)
-    for price, (short, type_) in enumerate((("t4", GPU), ("a10g", OTHER_GPU)), start=1)
-    for zone in ("us-east-1a", "us-east-1b", "us-east-1c")
+ONE_BY_ONE = tuple(
+    Offer(f"{short}-{zone}", (kind,), zone, price_hour=price)
+    for price, (short, kind) in enumerate((("t4", GPU), ("a10g", OTHER_GPU)), start=1)
+    for zone in "abc"
 )
+ALL_IN_ONE = (Offer("gpu", (GPU, OTHER_GPU), "abc"),)
 
 STORMS = (
     Forecast("a thousand at once", "1,000 nodes are wanted at once", 1000, 0.1, 120, as_documented, tick_s=10.0),
@@ -153,7 +156,8 @@ STORMS = (
         (Offer("spot", market="spot", price_hour=0.2), Offer()),
         run_s=150.0,
     ),
-    Forecast("run dry", "no capacity in two zones, nor of the first type", 100, 1.0, 600, run_dry, EVERYWHERE),
+    Forecast("run dry", "no capacity in two zones, nor of the first type", 100, 1.0, 600, run_dry, ONE_BY_ONE),
+    Forecast("run dry in one pool", "the same, in one pool of all of them", 100, 1.0, 600, run_dry, ALL_IN_ONE),
     Forecast(
         "killed",
         "the daemon is killed again and again, while answers are cut, describe lags, and machines do not boot",
@@ -161,6 +165,17 @@ STORMS = (
         20.0,
         1800,
         all_at_once,
+        doomed=every_fifth,
+        deaths=(7, 23, 11, 41, 5, 17, 31, 13, 47, 3, 19, 29, 37, 2, 43) * 2,
+    ),
+    Forecast(
+        "killed with fleets",
+        "the same, with a pool of several types and zones of which most have nothing left",
+        50,
+        20.0,
+        1800,
+        lambda storm: (all_at_once(storm), run_dry(storm))[0],
+        ALL_IN_ONE,
         doomed=every_fifth,
         deaths=(7, 23, 11, 41, 5, 17, 31, 13, 47, 3, 19, 29, 37, 2, 43) * 2,
     ),

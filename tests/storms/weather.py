@@ -29,6 +29,7 @@ from botocore.config import Config
 from mypy_boto3_ec2 import EC2Client
 
 from cmscale.adapters.aws import AwsPool, AwsSite
+from cmscale.adapters.aws.buckets import Buckets
 from cmscale.journal.sql import SqlJournal
 from cmscale.lab.booter import learn_name
 from cmscale.lab.control import Control
@@ -148,7 +149,7 @@ class Machines:
                 self.running_since.setdefault(id_, now)
             else:
                 self.running_since.pop(id_, None)
-            if each["state"] in {"pending", "running"}:
+            if each["state"] in {"pending", "running"} and self.names[id_]:
                 living[self.names[id_]] += 1
         self.twice |= {name for name, number in living.items() if number > 1}
 
@@ -315,7 +316,7 @@ class Storm:
         """A fresh process of the daemon: nothing but the journal is left of the one before."""
         self.lives += 1
         journal = SqlJournal(self.journal_at, keeps=True, used=self.lives > 1, now=self.clock.now)
-        site = AwsSite(self.name, SITE, REGION, self.offers, endpoint_url=self.double.endpoint)
+        site = AwsSite(self.name, SITE, REGION, self.offers, endpoint_url=self.double.endpoint, buckets=Buckets(self.clock.steady, lambda _s: None))
         sites = {SITE: Site(SITE, SiteKind.AWS, REGION), HOME: Site(HOME, SiteKind.ONPREM)}
         life = Life(next(self.deaths, 0))
         for client in (site._ec2.client, site._ec2.once):
