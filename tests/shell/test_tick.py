@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from cmscale.core.aftermath import RESTS
 from cmscale.journal.sql import SqlJournal
 from cmscale.model import Limits, NodeName, Operation, OpId, PoolName, Result, Verb
+from cmscale.resting import RESTS
 from cmscale.shell.act import REPEATED_FOR_S
 from cmscale.shell.loop import Look, run, tick
 from cmscale.sim.cloud import Flaw

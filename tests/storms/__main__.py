@@ -1,4 +1,4 @@
-"""`python -m tests.storms [WORD...]`: let the storms blow, or those with such a word in their name, and show the toll."""
+"""`python -m tests.storms [WORD...]`: let the storms blow, or those with such a word in their name; show their toll."""
 
 from __future__ import annotations
 

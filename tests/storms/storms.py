@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from cmscale.adapters.aws import AwsPool
 from cmscale.lab.faults import DOCUMENTED, Fault, Rate
-from cmscale.model import Pool, PoolName
+from cmscale.model import PoolName
 from tests.builders import pool
 from tests.storms.weather import REGION, SITE, Double, Storm
 
@@ -41,7 +41,7 @@ class Forecast:
     """At the most."""
     last_job_s: float
     """At the latest."""
-    brews: Callable[[Storm], None] = lambda _: None
+    brews: Sequence[Callable[[Storm], None]] = ()
     offers: Sequence[Offer] = (Offer(),)
     doomed: Callable[[int], bool] = lambda _: False
     run_s: float = 30.0
@@ -49,11 +49,24 @@ class Forecast:
     deaths: Sequence[int] = ()
 
     def storm(self, double: Double, directory: Path) -> Storm:
+        storm = self._calm(double, directory)
+        for each in self.brews:
+            each(storm)
+        storm.submit(self.nodes, self.run_s)
+        return storm
+
+    def idle(self, double: Double, directory: Path) -> Storm:
+        """All machines are up, nobody wants them, and what the daemon does takes the time that it takes."""
+        storm = self._calm(double, directory, work_counts=True)
+        storm.begin_with_all_machines()
+        return storm
+
+    def _calm(self, double: Double, directory: Path, *, work_counts: bool = False) -> Storm:
         pools = [
             pool(each.name, self.nodes, site=SITE, market=each.market, price_hour=each.price_hour, boot_limit_s=60.0)
             for each in self.offers
         ]
-        storm = Storm(
+        return Storm(
             self.name.replace(" ", "-"),
             double,
             directory / "journal.db",
@@ -61,11 +74,9 @@ class Forecast:
             self._offered(double),
             self.doomed,
             self.tick_s,
+            work_counts,
             iter(self.deaths),
         )
-        self.brews(storm)
-        storm.submit(self.nodes, self.run_s)
-        return storm
 
     def _offered(self, double: Double) -> Mapping[PoolName, AwsPool]:
         subnets, image = double.home["subnets"], double.home["image"]
@@ -122,11 +133,6 @@ def run_dry(storm: Storm) -> None:
     storm.double.control.set_capacity({"*/us-east-1a": 0, "*/us-east-1b": 0, GPU: 0})
 
 
-def all_at_once(storm: Storm) -> None:
-    lag(storm)
-    cut(storm)
-
-
 def every_fifth(number: int) -> bool:
     return number % 5 == 4
 
@@ -141,10 +147,10 @@ ONE_BY_ONE = tuple(
 ALL_IN_ONE = (Offer("gpu", (GPU, OTHER_GPU), "abc"),)
 
 STORMS = (
-    Forecast("a thousand at once", "1,000 nodes are wanted at once", 1000, 0.1, 120, as_documented, tick_s=10.0),
-    Forecast("throttled", "5 calls a second for the whole account", 1000, 0.3, 600, throttle, tick_s=10.0),
-    Forecast("answers cut", "every third answer is cut after the call took effect", 200, 1.0, 600, cut),
-    Forecast("describe lags", "what was made is not described for 30 s", 200, 0.4, 300, lag),
+    Forecast("a thousand at once", "1,000 nodes are wanted at once", 1000, 0.1, 120, (as_documented,), tick_s=10.0),
+    Forecast("throttled", "5 calls a second for the whole account", 1000, 0.3, 600, (throttle,), tick_s=10.0),
+    Forecast("answers cut", "every third answer is cut after the call took effect", 200, 1.0, 600, (cut,)),
+    Forecast("describe lags", "what was made is not described for 30 s", 200, 0.4, 300, (lag,)),
     Forecast("boots fail", "every fifth machine never boots", 200, 1.0, 600, doomed=every_fifth),
     Forecast(
         "spot reclaimed",
@@ -152,19 +158,19 @@ STORMS = (
         100,
         3.0,
         600,
-        reclaim_half,
+        (reclaim_half,),
         (Offer("spot", market="spot", price_hour=0.2), Offer()),
         run_s=150.0,
     ),
-    Forecast("run dry", "no capacity in two zones, nor of the first type", 100, 1.0, 600, run_dry, ONE_BY_ONE),
-    Forecast("run dry in one pool", "the same, in one pool of all of them", 100, 1.0, 600, run_dry, ALL_IN_ONE),
+    Forecast("run dry", "no capacity in two zones, nor of the first type", 100, 1.0, 600, (run_dry,), ONE_BY_ONE),
+    Forecast("run dry in one pool", "the same, in one pool of all of them", 100, 1.0, 600, (run_dry,), ALL_IN_ONE),
     Forecast(
         "killed",
         "the daemon is killed again and again, while answers are cut, describe lags, and machines do not boot",
         50,
         20.0,
         1800,
-        all_at_once,
+        (lag, cut),
         doomed=every_fifth,
         deaths=(7, 23, 11, 41, 5, 17, 31, 13, 47, 3, 19, 29, 37, 2, 43) * 2,
     ),
@@ -174,7 +180,7 @@ STORMS = (
         50,
         20.0,
         1800,
-        lambda storm: (all_at_once(storm), run_dry(storm))[0],
+        (lag, cut, run_dry),
         ALL_IN_ONE,
         doomed=every_fifth,
         deaths=(7, 23, 11, 41, 5, 17, 31, 13, 47, 3, 19, 29, 37, 2, 43) * 2,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from math import ceil
+from pathlib import Path
 
 import pytest
 
 from cmscale.adapters.aws.names import MOST_A_LAUNCH
-from cmscale.model import Power
+from cmscale.model import Power, Verb
 from cmscale.shell.loop import Look
 from tests.storms.conftest import Blow
 from tests.storms.storms import STORMS, Forecast
+from tests.storms.weather import Double
 
 (THOUSAND,) = (each for each in STORMS if each.name == "a thousand at once")
 
@@ -48,3 +50,14 @@ def test_while_a_thousand_nodes_are_up_a_tick_makes_two_calls(blow: Blow) -> Non
     for at in up:
         made = Counter(each["action"] for each in storm.calls() if each["at"] == at)
         assert made == {"DescribeInstances": 1, "DescribeInstanceStatus": 1}
+
+
+def test_a_thousand_idle_machines_are_given_back_within_five_seconds_of_the_decision(
+    ec2: Double, tmp_path: Path
+) -> None:
+    storm = Forecast("a thousand idle", "", 1000, 0, 0, tick_s=1.0).idle(ec2, tmp_path)
+    storm.blow(over=lambda: any(action.verb is Verb.DELETE for action in storm.looks[-1].plan.actions))
+    decided_at = next(look.view.now for look in storm.looks if look.plan.actions)
+    (left,) = storm.calls("TerminateInstances")
+    assert len(left["instances"]) == 1000
+    assert left["at"] - decided_at < 5.0

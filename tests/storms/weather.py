@@ -35,7 +35,20 @@ from cmscale.lab.booter import learn_name
 from cmscale.lab.control import Control
 from cmscale.lab.ec2 import ACCESS_KEY, SECRET_KEY
 from cmscale.lab.processes import end_child, last_lines, start, wait_until
-from cmscale.model import HOME, Limits, MachineId, NodeName, Pool, PoolName, Site, SiteKind, SiteName
+from cmscale.model import (
+    HOME,
+    Limits,
+    MachineId,
+    NodeName,
+    Operation,
+    OpId,
+    Pool,
+    PoolName,
+    Site,
+    SiteKind,
+    SiteName,
+    Verb,
+)
 from cmscale.shell.beside import Beside
 from cmscale.shell.loop import Daemon, Look, run
 from cmscale.shell.observe import World
@@ -177,11 +190,22 @@ class Weather(VirtualClock):
     """A clock with a world on it: when time passes, EC2 and Slurm go on."""
 
     goes_on: Callable[[], None] = lambda: None
+    work_counts: bool = False
+    """What the daemon does takes the time that it takes; otherwise none."""
+    at_work_since: float = field(default_factory=time.monotonic)
+
+    def now(self) -> float:
+        return self.at + (time.monotonic() - self.at_work_since if self.work_counts else 0.0)
+
+    def steady(self) -> float:
+        return self.now()
 
     def wait(self, seconds: float) -> bool:
         if seconds > 0:
-            self.at += seconds
+            self.at = self.now() + seconds
+            self.at_work_since = time.monotonic()
             self.goes_on()
+            self.at_work_since = time.monotonic()
         return self.ended
 
 
@@ -245,6 +269,7 @@ class Storm:
     offers: Mapping[PoolName, AwsPool]
     doomed: Callable[[int], bool] = lambda _number: False
     tick_s: float = 5.0
+    work_counts: bool = False
     deaths: Iterator[int] = field(default_factory=partial(iter, ()))
     """After how many calls each life ends; those that follow the last one go on."""
     lives: int = 0
@@ -254,7 +279,7 @@ class Storm:
     always: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.clock = Weather(next(self.double.beginnings), goes_on=self._goes_on)
+        self.clock = Weather(next(self.double.beginnings), goes_on=self._goes_on, work_counts=self.work_counts)
         self.began, self.began_for_real = self.clock.now(), time.monotonic()
         control = self.double.control
         control.set_clock(self.began)
@@ -266,11 +291,21 @@ class Storm:
         self.slurm = Slurm.declaring(self.pools, self.clock, [cast(Cloud, self.machines)])
         self.last_job = self.began
         self.calm_since = inf
+        self.ends_by = inf
+        self.over = self._calm
 
     def submit(self, nodes: int, run_s: float = 30.0) -> None:
         """An array of jobs, each for a node of its own."""
         self.wanted += nodes
         self.slurm.submit(self.wanted, ask(), run_s=run_s, count=nodes)
+
+    def begin_with_all_machines(self) -> None:
+        """The daemon finds them up and idle."""
+        site = self._site()
+        for each in self.pools:
+            site.start(Operation(OpId(f"{self.name}-{each.name}"), Verb.START, each.name, each.nodes, self.began))
+        self.clock.wait(TIMES["pending_s"])
+        self.clock.wait(BOOT_S)
 
     def each_step(self, happens: Callable[[], None]) -> None:
         """Whenever time has passed."""
@@ -279,9 +314,10 @@ class Storm:
     def after(self, seconds: float, happens: Callable[[], None]) -> None:
         self.due.append((self.clock.now() + seconds, happens))
 
-    def blow(self, limit_s: float = 3600.0) -> Toll:
-        """Until every job is done and every machine gone, and a while longer."""
+    def blow(self, limit_s: float = 3600.0, over: Callable[[], bool] | None = None) -> Toll:
+        """Until it is over: all is calm, and has been for a while."""
         self.ends_by = self.began + limit_s
+        self.over = over or self._calm
         while not self.clock.ended:
             journal, daemon = self._born()
             try:
@@ -316,10 +352,11 @@ class Storm:
         """A fresh process of the daemon: nothing but the journal is left of the one before."""
         self.lives += 1
         journal = SqlJournal(self.journal_at, keeps=True, used=self.lives > 1, now=self.clock.now)
-        site = AwsSite(self.name, SITE, REGION, self.offers, endpoint_url=self.double.endpoint, buckets=Buckets(self.clock.steady, lambda _s: None))
+        site = self._site()
         sites = {SITE: Site(SITE, SiteKind.AWS, REGION), HOME: Site(HOME, SiteKind.ONPREM)}
         life = Life(next(self.deaths, 0))
         for client in (site._ec2.client, site._ec2.once):
+            client.meta.events.register("before-send.ec2", self._date_call)
             client.meta.events.register("before-send.ec2", life.goes_out)
             client.meta.events.register("needs-retry.ec2", life.goes_out)
         world = World(
@@ -333,7 +370,17 @@ class Storm:
             beside=Beside(PATIENCE_S),
         )
         policies = shipped(release_idle={"idle": f"{IDLE_S:.0f}s"})
-        return journal, Daemon(world, policies, LIMITS, f"{self.name}-life{self.lives}", tick_s=self.tick_s, may_act=True)
+        return journal, Daemon(
+            world, policies, LIMITS, f"{self.name}-life{self.lives}", tick_s=self.tick_s, may_act=True
+        )
+
+    def _site(self) -> AwsSite:
+        buckets = Buckets(self.clock.steady, wait=lambda _: None)
+        return AwsSite(self.name, SITE, REGION, self.offers, endpoint_url=self.double.endpoint, buckets=buckets)
+
+    def _date_call(self, **_: Any) -> None:
+        if self.work_counts:
+            self.double.control.set_clock(self.clock.now())
 
     def _goes_on(self) -> None:
         now = self.clock.now()
@@ -348,6 +395,11 @@ class Storm:
         self.slurm.step()
         if len(self.slurm.done) > before:
             self.last_job = now
-        calm = not self.slurm.queue and not self.slurm.running and not self.machines.there
-        self.calm_since = min(self.calm_since, now) if calm else inf
-        self.clock.ended = now - self.calm_since >= CALM_S or now > self.ends_by
+        self.clock.ended = self.over() or now > self.ends_by
+
+    def _calm(self) -> bool:
+        """Every job is done and every machine gone."""
+        now = self.clock.now()
+        still = not self.slurm.queue and not self.slurm.running and not self.machines.there
+        self.calm_since = min(self.calm_since, now) if still else inf
+        return now - self.calm_since >= CALM_S
