@@ -166,6 +166,7 @@ class SlurmSettings(Table):
     bin_dir: OptionalPath = None
     include: FilePath = Path("/etc/slurm/cm-scale.conf")
     time_limit_s: Annotated[Some, Field(validation_alias="time_limit")] = 20.0
+    conf_server: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:,-]*$")] = ""
 
 
 class LimitsTable(Table):
@@ -227,6 +228,7 @@ class AwsSettings(Table):
     key_name: str = ""
     instance_profile: str = ""
     user_data: OptionalPath = None
+    bootstrap: bool = True
 
 
 _OUR_WORDS = ("NodeName", "CPUs", "RealMemory", "Gres", "Feature", "Features", "Weight", "State")

@@ -29,11 +29,12 @@ from cmscale.model import Pool, PoolName, SiteName
 from cmscale.ports import Clock, Journal, Misconfigured, Provider, Unavailable
 from cmscale.shell import policies, presence
 from cmscale.shell.beside import Beside
-from cmscale.shell.config import Config, ConfigError
+from cmscale.shell.config import Config, ConfigError, PoolSettings
 from cmscale.shell.loop import Daemon
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World
 from cmscale.shell.schema import Mode, SlurmBackend
+from cmscale.shell.shipped import share_dir
 
 GRACE_S = 5.0
 """How long calls in flight may take to end after SIGTERM. What does not end is in the journal, and taken up again."""
@@ -124,7 +125,8 @@ def provider(config: Config, name: SiteName) -> AwsSite:
             security_groups=each.aws.security_groups,
             key_name=each.aws.key_name,
             instance_profile=each.aws.instance_profile,
-            user_data=each.aws.user_data,
+            user_data=user_data(each),
+            conf_server=config.slurm.conf_server,
             market=each.pool.market,
             promised=each.pool.shape,
         )
@@ -139,6 +141,12 @@ def provider(config: Config, name: SiteName) -> AwsSite:
         endpoint_url=settings.endpoint_url,
         profile=settings.profile,
     )
+
+
+def user_data(pool: PoolSettings) -> Path | None:
+    """What its machines run at their first boot: the site's own script; or ours, if they are to be nodes of Slurm's."""
+    ours = share_dir("etc") / "aws" / "node.sh" if pool.aws.bootstrap and pool.pool.partitions else None
+    return pool.aws.user_data or ours
 
 
 def declared(config: Config) -> list[Declared]:

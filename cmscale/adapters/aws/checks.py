@@ -9,8 +9,8 @@ from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.names import LONGEST_TAG
 from cmscale.adapters.aws.pool import AwsPool
 from cmscale.model import OpId, PoolName
+from cmscale.ports import Misconfigured
 
-LONGEST_SCRIPT = 16 * 1024
 DRY = "DryRunOperation"
 """EC2's code for a call that would have succeeded."""
 
@@ -82,12 +82,9 @@ class Checks:
 
     def _script(self, pool: AwsPool) -> Iterator[str]:
         try:
-            size = len(pool.script(self.cluster, "").encode())
-        except (OSError, UnicodeDecodeError) as error:
-            yield f"the user data cannot be read: {error}"
-        else:
-            if size > LONGEST_SCRIPT - LONGEST_TAG:
-                yield f"user data {pool.user_data} is longer than EC2 takes, {LONGEST_SCRIPT} bytes with its lists"
+            pool.script(self.cluster, "n" * LONGEST_TAG)
+        except Misconfigured as error:
+            yield str(error)
 
     def _launch(self, pool: AwsPool) -> Iterator[str]:
         request = pool.request(self.cluster, OpId("check"), "check")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cmscale.adapters.aws.userdata import user_data
 from cmscale.model import OpId, Shape
 
 CLUSTER_TAG = "cm-scale:cluster"
@@ -26,13 +27,16 @@ class AwsPool:
     key_name: str = ""
     instance_profile: str = ""
     user_data: Path | None = None
-    """A script; @CLUSTER@ and @NODES@ in it become the cluster and the folded list of the nodes launched together."""
+    """A script; @CLUSTER@, @NODES@ and @CONF_SERVER@ in it become the cluster, the folded list of the nodes launched
+    together, and `conf_server`."""
+    conf_server: str = ""
+    """Where a slurmd gets its configuration; empty: from its image."""
     market: str = "on-demand"
     promised: Shape = _NOTHING
     """What Slurm is told a node has; compared with the instance type's room by `problems`."""
 
     def request(self, cluster: str, operation: OpId, label: str) -> dict[str, Any]:
-        """All of RunInstances but its counts and its token; OSError if the user data cannot be read."""
+        """All of RunInstances but its counts and its token; Misconfigured if the user data will not do."""
         tags = {CLUSTER_TAG: cluster, NODE_TAG: label, OPERATION_TAG: operation, "Name": label}
         tag_list = [{"Key": key, "Value": value} for key, value in tags.items()]
         request: dict[str, Any] = {
@@ -54,8 +58,8 @@ class AwsPool:
             request["InstanceMarketOptions"] = {"MarketType": "spot"}
         return request
 
-    def script(self, cluster: str, label: str) -> str:
-        """The user data of one launch; empty if there is none."""
+    def script(self, cluster: str, label: str) -> bytes:
+        """The user data of one launch, empty if there is none; Misconfigured if it will not do."""
         if self.user_data is None:
-            return ""
-        return self.user_data.read_text(encoding="utf-8").replace("@CLUSTER@", cluster).replace("@NODES@", label)
+            return b""
+        return user_data(self.user_data, {"CLUSTER": cluster, "NODES": label, "CONF_SERVER": self.conf_server})

@@ -19,7 +19,7 @@ from cmscale.adapters.aws.machines import ENDED, STATES, as_machine, started
 from cmscale.adapters.aws.names import MOST_AT_ONCE, LaunchCall, launch_calls
 from cmscale.adapters.aws.pool import CLUSTER_TAG, OPERATION_TAG, AwsPool
 from cmscale.model import Machine, MachineId, NodeName, Notice, Operation, Outcome, PoolName, Result, SiteName
-from cmscale.ports import Unavailable
+from cmscale.ports import Misconfigured, Unavailable
 
 REPEATS = 2
 """How often a launch whose answer was lost is asked for again."""
@@ -160,8 +160,8 @@ class AwsSite:
             return dict.fromkeys(nodes, Outcome(Result.BAD_REQUEST, f"site {self.site} has no pool {operation.pool}"))
         try:
             request = pool.request(self._cluster, operation.id, call.label)
-        except (OSError, UnicodeDecodeError) as error:
-            return dict.fromkeys(nodes, Outcome(Result.BAD_REQUEST, f"the user data cannot be read: {error}"))
+        except Misconfigured as error:
+            return dict.fromkeys(nodes, Outcome(Result.BAD_REQUEST, f"pool {operation.pool}: {error}"))
         least = len(nodes) if operation.all_or_none else 1
         try:
             instances = self._run(**request, MinCount=least, MaxCount=len(nodes), ClientToken=call.token)
