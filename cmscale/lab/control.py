@@ -57,13 +57,21 @@ class Control:
         self.ask("POST", "events", asdict(event))
 
     def set_capacity(self, counts: Mapping[str, int | None]) -> None:
-        """How many Amazon has, by "type/zone", "type/region" or "type"; None: no bound."""
+        """How many Amazon has, by the keys of `market.keys`: "g5.xlarge/us-east-1a/spot"...; None: no bound."""
         self.ask("POST", "capacity", {"capacity": dict(counts)})
 
     def set_limits(self, counts: Mapping[str, int | None]) -> None:
         """How many the account may have; keys as for capacity."""
         self.ask("POST", "capacity", {"limits": dict(counts)})
 
+    def set_prices(self, dollars: Mapping[str, float | None]) -> None:
+        """What an hour costs; keys as for capacity; None: the lab's own price."""
+        self.ask("POST", "capacity", {"prices": dict(dollars)})
+
     def set_times(self, **seconds: float) -> None:
         """Change how long passing states last: the fields of `instances.Times`."""
         self.ask("POST", "times", seconds)
+
+    def set_clock(self, now: float | None) -> None:
+        """Stop the double's clock at this time; None: let it go again."""
+        self.ask("POST", "clock", {"now": now})
