@@ -28,11 +28,14 @@ die() {
 
 # --- what the metadata service says ---
 
+http() {
+    curl --silent --fail --max-time 5 --noproxy '*' "$@"
+}
 new_token() {
-    token=$(curl -sf -m 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$IMDS/api/token")
+    token=$(http -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$IMDS/api/token")
 }
 ask() {
-    curl -sf -m 5 -H "X-aws-ec2-metadata-token: $token" "$IMDS/meta-data/$1"
+    http -H "X-aws-ec2-metadata-token: $token" "$IMDS/meta-data/$1"
 }
 
 # --- which node is this machine? As cmscale/adapters/aws/names.py has it ---
@@ -86,6 +89,7 @@ find_node() {
     keys=$(ask tags/instance) || return 1
     list=$(ask tags/instance/cm-scale:node) || return 1
     place=$(ask ami-launch-index) || return 1
+    market=$(ask instance-life-cycle) || return 1
     order=
     parts=0
     while echo "$keys" | grep -qx "cm-scale:order-$parts"; do
@@ -121,7 +125,7 @@ boot() {
     hostnamectl set-hostname "$node" || die "the host name cannot be set"
     systemctl start munge || die "munge does not start: is its key in the image?"
     start_slurmd
-    [ "$(ask instance-life-cycle || :)" != spot ] || start_watch
+    [ "$market" != spot ] || start_watch
 }
 
 start_slurmd() {
@@ -143,7 +147,7 @@ start_watch() {
     systemd-run --quiet --collect --unit=cm-scale-watch --description="Tells Slurm when EC2 takes $node back" \
         --property=StandardOutput=journal+console --property=StandardError=journal+console \
         --property=Restart=on-failure --property=RestartSec=10 \
-        "$PER_BOOT/cm-scale-node" watch "$node" || die "the watch for spot interruptions cannot be started"
+        sh "$PER_BOOT/cm-scale-node" watch "$node" || die "the watch for spot interruptions cannot be started"
 }
 
 # --- on a spot machine ---
