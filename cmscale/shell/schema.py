@@ -225,16 +225,39 @@ class SiteTable(Table):
 
 
 class AwsSettings(Table):
-    """What EC2 is asked for. The ids are checked by EC2, not by their form: other endpoints form them otherwise."""
+    """What EC2 is asked for. The ids are checked by EC2, not by their form: other endpoints form them otherwise.
 
-    instance_type: Filled
+    What its keys say of one another is checked in `offering`.
+    """
+
+    instance_type: Filled = ""
+    instance_types: Annotated[tuple[Filled, ...], AfterValidator(unique)] = ()
     image: Filled
-    subnet: Filled
+    subnet: Filled = ""
+    subnets: Annotated[tuple[Filled, ...], AfterValidator(unique)] = ()
+    allocation_strategy: str = ""
+    placement_group: str = ""
+    capacity_reservation: str = ""
+    capacity_block: bool = False
+    efa: bool | CountOrNone = False
     security_groups: Annotated[tuple[str, ...], AfterValidator(unique)] = ()
+    public_address: bool = False
+    volume_gb: CountOrNone = 0
+    volume_type: Filled = "gp3"
     key_name: str = ""
     instance_profile: str = ""
     user_data: OptionalPath = None
     bootstrap: bool = True
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that will do, in either form."""
+        return self.instance_types or (self.instance_type,)
+
+    @property
+    def nets(self) -> tuple[str, ...]:
+        """The subnets that will do, in either form."""
+        return self.subnets or (self.subnet,)
 
 
 _OUR_WORDS = ("NodeName", "CPUs", "RealMemory", "Gres", "Feature", "Features", "Weight", "State")

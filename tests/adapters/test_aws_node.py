@@ -6,15 +6,13 @@ given, as a process of the test.
 
 from __future__ import annotations
 
-import base64
 import gzip
-import hashlib
 import os
 import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmscale.adapters.aws.names import folded, names
+from cmscale.adapters.aws.names import NO_ORDER_YET, _digest, folded, marks, names, node_of, order_tags
+from cmscale.adapters.aws.pool import NODE_TAG
 from cmscale.adapters.aws.userdata import LONGEST, user_data
 from cmscale.lab.processes import wait_until
 from cmscale.model import NodeName
@@ -234,40 +233,40 @@ def test_a_machine_reads_a_list_of_names_as_we_do(nodes: list[NodeName]) -> None
     assert by_shell("unfold", label).split() == [*names(label)]
 
 
-def mark(machine: str, length: int = 4) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(machine.encode()).digest()).decode()[:length]
+MACHINES = [f"i-{number:017x}" for number in range(120)]
 
 
-def fleet(machines: Sequence[str], length: int = 4, a_tag: int = 51) -> dict[str, str]:
-    """The tags of machines that EC2 has made as one fleet."""
-    marks = [mark(machine, length) for machine in machines]
-    cuts = [marks[first : first + a_tag] for first in range(0, len(marks), a_tag)]
-    label = f"t4-[1-{len(machines)}]"
-    order = {f"tags/instance/cm-scale:order-{number}": " ".join(cut) for number, cut in enumerate(cuts)}
-    return {"tags/instance/cm-scale:node": label, **order}
+def fleet(machines: Sequence[str], length: int = 0) -> dict[str, str]:
+    """The tags of machines that EC2 has made as one fleet; `length`: of longer marks, as in a larger one."""
+    order = [_digest(machine)[:length] for machine in machines] if length else marks(machines)
+    return {NODE_TAG: f"t4-[1-{len(machines)}]", **order_tags(order)}
 
 
-@pytest.mark.parametrize("length", [4, 7])
+def in_metadata(tags: Mapping[str, str]) -> dict[str, str]:
+    return {f"tags/instance/{key}": value for key, value in tags.items()}
+
+
+@pytest.mark.parametrize("length", [0, 7])
 def test_a_machine_of_a_fleet_is_the_name_at_the_place_of_its_mark(box: Box, length: int) -> None:
-    machines = [f"i-{number:017x}" for number in range(120)]
-    box.metadata.says |= fleet(machines, length) | {"ami-launch-index": "0"}
-    for place in (0, 51, 119):
-        box.metadata.says["instance-id"] = machines[place]
+    tags = fleet(MACHINES, length)
+    box.metadata.says |= in_metadata(tags)
+    for machine in (MACHINES[0], MACHINES[51], MACHINES[119]):
+        box.metadata.says["instance-id"] = machine
         assert box.boot().returncode == 0
-        assert box.ran[-1] == f"cm-scale-slurmd: slurmd -D -N t4-{place + 1} --conf-server head:6817"
+        node = node_of(machine, tags, 2)
+        assert node
+        assert box.ran[-1] == f"cm-scale-slurmd: slurmd -D -N {node} --conf-server head:6817"
         box.power_off()
 
 
 def test_a_fleet_whose_order_is_being_written_is_waited_for(box: Box) -> None:
-    machines = [f"i-{number:017x}" for number in range(60)]
-    written = fleet(machines)
-    first, second = (f"tags/instance/cm-scale:order-{number}" for number in "01")
-    box.metadata.says |= written | {"instance-id": machines[55], first: "..."}  # what it is launched with stands yet
-    box.metadata.late = {second: 1}
-    assert box.boot(TRIES="4").returncode == 1
+    written = in_metadata(fleet(MACHINES))
+    box.metadata.says |= written | in_metadata(NO_ORDER_YET) | {"instance-id": MACHINES[115]}
+    assert box.boot(TRIES="2").returncode == 1  # the last part is there, the first one is what it was launched with
     box.metadata.says |= written
+    box.metadata.late = {"tags/instance/cm-scale:order-1": 1}
     assert box.boot().returncode == 0
-    assert box.ran[-1].startswith("cm-scale-slurmd: slurmd -D -N t4-56 ")
+    assert box.ran[-1].startswith("cm-scale-slurmd: slurmd -D -N t4-116 ")
 
 
 # --- again, and again ------------------------------------------------------------------------------------------------

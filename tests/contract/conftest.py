@@ -94,7 +94,7 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         if name.startswith("AWS_"):
             monkeypatch.setenv(name, value)
     home = lab.regions["us-east-1"]
-    pool = AwsPool(_LAB_POOL.instance_type, home["image"], home["subnet"])
+    pool = AwsPool((_LAB_POOL.instance_type,), home["image"], (home["subnet"],))
     pools = {POOL.name: pool, SPOT: replace(pool, market="spot")}
 
     def connect() -> AwsSite:

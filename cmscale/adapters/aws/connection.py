@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
+from cmscale.adapters.aws.buckets import Buckets
 from cmscale.adapters.aws.errors import errors
 from cmscale.adapters.aws.names import MOST_AT_ONCE
 from cmscale.model import Result, SiteName
@@ -29,10 +30,11 @@ _SOURCES: Mapping[str, str] = {
 class Connection:
     """One region of EC2, through boto3."""
 
-    def __init__(self, site: SiteName, region: str, endpoint_url: str, profile: str) -> None:
+    def __init__(self, site: SiteName, region: str, endpoint_url: str, profile: str, buckets: Buckets) -> None:
         self.site = site
         self.region = region
         self._session = _session(site, region, profile)
+        buckets.guard(self._session)
         self._endpoint_url = endpoint_url
         self.errors = errors()
         self.client = self._connect(attempts=2, answer_s=20)
