@@ -26,7 +26,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from cmscale import hours
-from cmscale.model import HOME, AtLimit, NodeName, NodeOrder, Period, SiteKind, Window
+from cmscale.model import HOME, AtLimit, NodeName, NodeOrder, Period, Reap, SiteKind, Window
 from cmscale.shell.logs import LogFormat
 from cmscale.shell.values import duration, hostlist, names_if_any, nearest, shown, unique
 
@@ -183,6 +183,9 @@ class LimitsTable(Table):
     search: Some = 900.0
     search_rest: Duration = 900.0
     quarantine: Duration = 600.0
+    reap: Reap = Reap.DELETE
+    reap_after: Duration = 90.0
+    reap_most: CountOrNone = 10
     tick: Some = 1.0
     answer: Some = 10.0
 

@@ -17,10 +17,11 @@ from cmscale.adapters.aws.checks import Checks
 from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.errors import NOT_NOW
 from cmscale.adapters.aws.launching import Launching
+from cmscale.adapters.aws.leftovers import Leftovers, is_part
 from cmscale.adapters.aws.machines import ENDED, STATES, as_machine
 from cmscale.adapters.aws.names import MOST_AT_ONCE
 from cmscale.adapters.aws.pool import CLUSTER_TAG, AwsPool
-from cmscale.model import Machine, MachineId, NodeName, Notice, Operation, Outcome, PoolName, Result, SiteName
+from cmscale.model import Leftover, Machine, MachineId, NodeName, Notice, Operation, Outcome, PoolName, Result, SiteName
 from cmscale.ports import Unavailable
 
 LONGEST_CONSOLE = 64 * 1024
@@ -50,6 +51,7 @@ class AwsSite:
         self._ec2 = Connection(site, region, endpoint_url, profile, buckets or Buckets())
         self._errors = self._ec2.errors
         self._launching = Launching(self._ec2, cluster, site, pools, instances=self._instances, delete=self.delete)
+        self._leftovers = Leftovers(self._ec2, cluster)
         self._markets: Mapping[MachineId, str] | None = None
         """Of the machines of the last listing; "spot" or nothing."""
 
@@ -74,6 +76,13 @@ class AwsSite:
         except self._errors.any as error:
             raise self._ec2.unavailable(error) from error
         return {id_: notice for id_, notice in told.earliest(found).items() if id_ in ours}
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Volumes and network interfaces with our cluster's tag that belong to no machine: a call for each kind."""
+        try:
+            return tuple(self._leftovers.found())
+        except self._errors.any as error:
+            raise self._ec2.unavailable(error) from error
 
     def evidence(self, machine: MachineId) -> str:
         """The end of what the machine wrote to its console; empty if EC2 has nothing of it, or knows it no more."""
@@ -112,7 +121,10 @@ class AwsSite:
 
     def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
         given = self._hard("TerminateInstances", hard)
-        return self._each(self._ec2.once.terminate_instances, machines, Result.OK, **given)
+        parts = [each for each in machines if is_part(each)]
+        whole = [each for each in machines if not is_part(each)]
+        gone = self._each(self._ec2.once.terminate_instances, whole, Result.OK, **given)
+        return {**gone, **self._leftovers.delete(parts)}
 
     # --- what EC2 knows
 
