@@ -6,21 +6,26 @@ given, as a process of the test.
 
 from __future__ import annotations
 
+import base64
 import gzip
 import os
 import random
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmscale.adapters.aws import AwsPool
 from cmscale.adapters.aws.names import NO_ORDER_YET, _digest, folded, marks, names, node_of, order_tags
 from cmscale.adapters.aws.pool import NODE_TAG
 from cmscale.adapters.aws.userdata import LONGEST, user_data
@@ -29,6 +34,10 @@ from cmscale.model import NodeName
 from cmscale.ports import Misconfigured
 from cmscale.shell.shipped import share_dir
 from tests.adapters.imds import Imds, imds
+from tests.adapters.test_aws import REGION, Connect, Ec2, connect, ec2, operation, pool, served
+
+__all__ = ["connect", "ec2", "pool", "served"]
+"""Fixtures."""
 
 SCRIPT = share_dir("etc") / "aws" / "node.sh"
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
@@ -267,6 +276,46 @@ def test_a_fleet_whose_order_is_being_written_is_waited_for(box: Box) -> None:
     box.metadata.late = {"tags/instance/cm-scale:order-1": 1}
     assert box.boot().returncode == 0
     assert box.ran[-1].startswith("cm-scale-slurmd: slurmd -D -N t4-116 ")
+
+
+# --- launched for real, but for the metal ----------------------------------------------------------------------------
+
+
+def metadata_of(instance: Mapping[str, Any]) -> dict[str, str]:
+    """What the metadata service of this instance would say."""
+    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    return in_metadata(tags) | {
+        "instance-id": instance["InstanceId"],
+        "ami-launch-index": str(instance["AmiLaunchIndex"]),
+        "instance-life-cycle": instance.get("InstanceLifecycle", "on-demand"),
+    }
+
+
+@pytest.mark.parametrize(
+    "kinds", [("g4dn.xlarge",), ("g4dn.xlarge", "g5.xlarge")], ids=["by RunInstances", "by a fleet"]
+)
+def test_machines_become_the_nodes_that_we_take_them_for(
+    box: Box, connect: Connect, ec2: Ec2, kinds: tuple[str, ...]
+) -> None:
+    cluster, since = f"nodes{len(kinds)}", time.time()
+    pool = AwsPool(kinds, ec2.image, (ec2.subnet,), user_data=SCRIPT, conf_server="head:6817")
+    site = connect(pool, cluster=cluster)
+    site.start(operation("e1", "e2", "big-b", "e10"))
+    amazon: Any = boto3.client("ec2", REGION, endpoint_url=ec2.endpoint)
+    asked = ec2.calls("RunInstances", since) or ec2.calls("CreateLaunchTemplate", since)
+    (handed,) = [value for key, value in asked[0]["params"].items() if key.endswith("UserData")]
+    (box.root / "part-001").write_bytes(base64.b64decode(handed))
+    ours = {machine.id: machine.node for machine in site.list()}
+    described = amazon.describe_instances(InstanceIds=[*ours])["Reservations"]
+    instances = [instance for each in described for instance in each["Instances"]]
+    assert len(instances) == 4
+    for instance in instances:
+        box.metadata.says = metadata_of(instance)
+        assert box.boot().returncode == 0
+        node = ours[instance["InstanceId"]]
+        assert box.ran[-1] == f"cm-scale-slurmd: slurmd -D -N {node} --conf-server head:6817"
+        box.power_off()
+    amazon.close()
 
 
 # --- again, and again ------------------------------------------------------------------------------------------------
