@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 import json
 import subprocess
@@ -323,6 +324,20 @@ def test_a_wrong_pool_is_an_outcome_of_each_node(
 ) -> None:
     outcomes = connect(replace(pool, **changes)).start(operation("e1", "e2"))
     assert results(outcomes) == {"e1": expected, "e2": expected}
+
+
+def test_user_data_that_is_too_long_is_told_with_its_pool_and_size_and_nothing_is_launched(
+    connect: Connect, pool: AwsPool, ec2: Ec2, tmp_path: Path
+) -> None:
+    script = tmp_path / "boot.sh"
+    script.write_text("".join(hashlib.sha256(b"%d" % number).hexdigest() for number in range(700)))
+    since = time.time()
+    site = connect(replace(pool, user_data=script))
+    outcome = site.start(operation("e1"))[NodeName("e1")]
+    assert outcome.result is Result.BAD_REQUEST
+    assert outcome.detail.startswith(f"pool t4: user data {script} is 44800 bytes long, ")
+    assert ec2.calls("RunInstances", since) == []
+    assert list(site.problems()) == [outcome.detail]
 
 
 def test_a_pool_of_another_site_is_a_bad_request(site: AwsSite) -> None:

@@ -13,8 +13,8 @@ import boto3
 import pytest
 
 from cmscale.adapters.aws import AwsPool, AwsSite
-from cmscale.model import MachineId, MachineState, NodeName, Operation, Result, Shape
-from tests.adapters.test_aws import REGION, Connect, Ec2, connect, ec2, operation, results, served
+from cmscale.model import MachineId, MachineState, NodeName, Operation, PoolName, Result, Shape, SiteName
+from tests.adapters.test_aws import POOL, REGION, Connect, Ec2, connect, ec2, operation, results, served
 
 __all__ = ["connect", "ec2", "served"]
 """Fixtures."""
@@ -279,6 +279,19 @@ def test_a_template_that_no_pool_needs_any_more_is_swept(connect: Connect, pool:
     connect(replace(pool, volume_gb=50), cluster="swept").start(operation("e2"))
     (new,) = templates(amazon, "swept")
     assert new != old
+
+
+def test_a_pool_whose_user_data_cannot_be_read_holds_up_no_other_and_then_nothing_is_swept(
+    ec2: Ec2, pool: AwsPool, amazon: Any, connect: Connect
+) -> None:
+    connect(cluster="beside").start(operation("e1"))
+    pools = {
+        POOL: replace(pool, volume_gb=60),
+        PoolName("broken"): replace(pool, user_data=Path("/no/such/script")),
+    }
+    site = AwsSite("beside", SiteName("east"), REGION, pools, endpoint_url=ec2.endpoint)
+    assert results(site.start(operation("e2"))) == {"e2": "ok"}
+    assert len(templates(amazon, "beside")) == 2
 
 
 def test_a_template_that_somebody_deleted_is_made_anew(connect: Connect, amazon: Any) -> None:

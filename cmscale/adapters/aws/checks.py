@@ -12,8 +12,8 @@ from cmscale.adapters.aws.launching import Launching
 from cmscale.adapters.aws.names import LONGEST_TAG
 from cmscale.adapters.aws.pool import AwsPool
 from cmscale.model import OpId, PoolName
+from cmscale.ports import Misconfigured
 
-LONGEST_SCRIPT = 16 * 1024
 DRY = "DryRunOperation"
 """EC2's code for a call that would have succeeded."""
 
@@ -88,12 +88,9 @@ class Checks:
 
     def _script(self, pool: AwsPool) -> Iterator[str]:
         try:
-            size = len(pool.script(self.cluster, "").encode())
-        except (OSError, UnicodeDecodeError) as error:
-            yield f"the user data cannot be read: {error}"
-        else:
-            if size > LONGEST_SCRIPT - LONGEST_TAG:
-                yield f"user data {pool.user_data} is longer than EC2 takes, {LONGEST_SCRIPT} bytes with its lists"
+            pool.script(self.cluster, "n" * LONGEST_TAG)
+        except Misconfigured as error:
+            yield str(error)
 
     def _list(self, pool: AwsPool) -> Iterator[str]:
         with suppress(OSError):
