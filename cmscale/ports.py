@@ -140,8 +140,8 @@ class Provider(Protocol):
     def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
         """Remove for good; a machine that is gone already is ok. `hard` as above, where the cloud knows it."""
 
-    def notices(self) -> Mapping[MachineId, Notice]:
-        """The machines of ours that the cloud will take back. Raises Unavailable."""
+    def notices(self) -> Mapping[MachineId, Sequence[Notice]]:
+        """What the cloud announces of machines of ours, for each the earliest first. Raises Unavailable."""
 
     def evidence(self, machine: MachineId) -> str:
         """What the machine wrote to its console, as far as the cloud kept it; empty if nothing. Raises Unavailable."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from cmscale.cli import (
+    aws,
     cost,
     daemon,
     events,
@@ -56,6 +57,7 @@ for command in (
     overriding.clear,
     setting_up.check,
     setting_up.slurm_conf,
+    aws.aws,
     policies.policies_,
     trying.lab,
     trying.demo,

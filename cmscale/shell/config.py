@@ -57,6 +57,7 @@ class SiteSettings:
     site: Site
     endpoint_url: str
     profile: str
+    notices_queue: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ def _site(name: str, table: SiteTable) -> SiteSettings:
         launched=Bucket(table.launch_burst, table.launch_refill),
         calls=Bucket(table.call_burst, table.call_refill),
     )
-    return SiteSettings(site, table.endpoint_url, table.profile)
+    return SiteSettings(site, table.endpoint_url, table.profile, table.notices_queue)
 
 
 def _pool(name: str, table: PoolTable) -> PoolSettings:

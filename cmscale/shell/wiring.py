@@ -18,6 +18,9 @@ from types import FrameType, MappingProxyType
 from sqlalchemy import Connection
 
 from cmscale.adapters.aws import AwsPool, AwsSite, quota_family
+from cmscale.adapters.aws.connection import Connection as AwsConnection
+from cmscale.adapters.aws.policy import Realm
+from cmscale.adapters.aws.setup import Setup
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
 from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
@@ -116,7 +119,34 @@ def providers(config: Config) -> dict[SiteName, Provider]:
 def provider(config: Config, name: SiteName) -> AwsSite:
     """The provider of one site; raises as `providers` does."""
     settings = config.sites[name]
-    pools = {
+    return AwsSite(
+        config.cluster,
+        name,
+        settings.site.region,
+        aws_pools(config, name),
+        endpoint_url=settings.endpoint_url,
+        profile=settings.profile,
+        notices_queue=settings.notices_queue,
+    )
+
+
+def aws_setup(config: Config, name: SiteName) -> Setup:
+    """What sets the account of one site up; raises as `providers` does."""
+    settings = config.sites[name]
+    ec2 = AwsConnection(name, settings.site.region, settings.endpoint_url, settings.profile)
+    return Setup(ec2, config.cluster, settings.notices_queue)
+
+
+def aws_realm(config: Config, name: SiteName) -> Realm:
+    """Where and with what one site's machines are launched."""
+    settings = config.sites[name]
+    pools = tuple(aws_pools(config, name).values())
+    return Realm(config.cluster, settings.site.region, pools, settings.notices_queue)
+
+
+def aws_pools(config: Config, name: SiteName) -> dict[PoolName, AwsPool]:
+    """What is launched at one site."""
+    return {
         pool_name: AwsPool(
             instance_type=each.aws.instance_type,
             image=each.aws.image,
@@ -131,14 +161,6 @@ def provider(config: Config, name: SiteName) -> AwsSite:
         for pool_name, each in config.pools.items()
         if each.pool.site == name
     }
-    return AwsSite(
-        config.cluster,
-        name,
-        settings.site.region,
-        pools,
-        endpoint_url=settings.endpoint_url,
-        profile=settings.profile,
-    )
 
 
 def declared(config: Config) -> list[Declared]:
