@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from cmscale.adapters.aws import rights
@@ -104,6 +105,7 @@ def _roles(realm: Realm) -> Iterator[str]:
         yield f"arn:{_partition(realm.region)}:iam::*:role/{name}"
 
 
+@cache
 def _partition(region: str) -> str:
     from botocore.session import Session
 
