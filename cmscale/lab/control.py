@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
-from cmscale.lab.faults import WARNING_S, Fault, Interruption, Scheduled
+from cmscale.lab.faults import WARNING_S, Fault, Interruption, Rate, Rebalance, Scheduled
 from cmscale.lab.processes import LabError
 
 
@@ -48,22 +48,40 @@ class Control:
     def clear_faults(self) -> None:
         self.ask("DELETE", "faults")
 
+    def set_rates(self, *rates: Rate) -> None:
+        """From now on EC2 throttles by these token buckets, full ones, alone; `faults.DOCUMENTED` are EC2's own."""
+        self.ask("DELETE", "rates")
+        for each in rates:
+            self.ask("POST", "rates", asdict(each))
+
     def interrupt(self, instance: str, warning_s: float = WARNING_S) -> None:
         """Take a spot instance back, after this warning; raises LabError for any other."""
         self.ask("POST", "interruptions", asdict(Interruption(instance, warning_s)))
+
+    def rebalance(self, instance: str) -> None:
+        """Recommend to move off a spot instance; raises LabError for any other."""
+        self.ask("POST", "rebalances", asdict(Rebalance(instance)))
 
     def schedule(self, event: Scheduled) -> None:
         """Schedule an event for an instance."""
         self.ask("POST", "events", asdict(event))
 
     def set_capacity(self, counts: Mapping[str, int | None]) -> None:
-        """How many Amazon has, by "type/zone", "type/region" or "type"; None: no bound."""
+        """How many Amazon has, by the keys of `market.keys`: "g5.xlarge/us-east-1a/spot"...; None: no bound."""
         self.ask("POST", "capacity", {"capacity": dict(counts)})
 
     def set_limits(self, counts: Mapping[str, int | None]) -> None:
         """How many the account may have; keys as for capacity."""
         self.ask("POST", "capacity", {"limits": dict(counts)})
 
+    def set_prices(self, dollars: Mapping[str, float | None]) -> None:
+        """What an hour costs; keys as for capacity; None: the lab's own price."""
+        self.ask("POST", "capacity", {"prices": dict(dollars)})
+
     def set_times(self, **seconds: float) -> None:
         """Change how long passing states last: the fields of `instances.Times`."""
         self.ask("POST", "times", seconds)
+
+    def set_clock(self, now: float | None) -> None:
+        """Stop the double's clock at this time; None: let it go again."""
+        self.ask("POST", "clock", {"now": now})

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
 
-from cmscale.lab.faults import WARNING_S, Interruption, Scheduled
+from cmscale.lab.faults import WARNING_S, Interruption, Rebalance, Scheduled
+from cmscale.lab.market import ON_DEMAND, SPOT, keys, price
 
 
 class Refused(Exception):
@@ -36,8 +40,11 @@ class State(Enum):
 
     @property
     def words(self) -> dict[str, object]:
-        return {"code": self.value[1], "name": self.value[0]}
+        return {"Code": self.value[1], "Name": self.value[0]}
 
+
+ENDLESS = 1_000_000
+"""How many there is room for where no table says anything."""
 
 TAKES_ROOM = frozenset({State.PENDING, State.RUNNING, State.STOPPING, State.SHUTTING_DOWN})
 
@@ -53,27 +60,29 @@ class Times:
     """How long a terminated instance is still described (EC2: about an hour)."""
     unseen_s: float = 0.0
     """How long a new instance is not described yet (EC2 is eventually consistent)."""
+    tags_unseen_s: float = 0.0
+    """How long a new instance cannot be tagged yet, nor ended: InvalidInstanceID.NotFound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What one RunInstances call asks for, checked and complete."""
+    """What like instances are launched as, checked and complete."""
 
     image: str
     type: str
-    least: int
-    most: int
     zone: str
     subnet: str
     vpc: str
     groups: tuple[str, ...] = ()
     key_name: str = ""
     token: str = ""
-    spot: bool = False
-    """By a one-time request, which is terminated when it is interrupted."""
+    market: str = ON_DEMAND
+    """"spot" is by a one-time request, which is terminated when it is interrupted."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    asked: Mapping[str, str] = field(default_factory=dict)
-    """The call as it came, for telling a repetition from another call with the same token."""
+
+    @property
+    def spot(self) -> bool:
+        return self.market == SPOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,13 @@ class Instance:
     """The id of its spot request; empty for an on-demand instance."""
     taken_at: float | None = None
     """When EC2 takes it back, once it is marked."""
+    rebalance_at: float | None = None
+    """When EC2 recommended to move off it."""
     events: list[Event] = field(default_factory=list)
+    told: State | None = None
+    """The last state that EventBridge was told."""
+    takes_room: bool = True
+    """False once it has stopped or ended."""
 
     def state(self, now: float, times: Times) -> State:
         passed = now - self.since
@@ -134,9 +149,10 @@ class Instance:
         return State.TERMINATED if passed >= times.ending_s else State.SHUTTING_DOWN
 
     def described(self, now: float, times: Times) -> bool:
-        if self.course is State.SHUTTING_DOWN and now - self.since >= times.ending_s + times.forget_s:
-            return False
-        return now - self.made >= times.unseen_s
+        return now - self.made >= times.unseen_s and not self.forgotten(now, times)
+
+    def forgotten(self, now: float, times: Times) -> bool:
+        return self.course is State.SHUTTING_DOWN and now - self.since >= times.ending_s + times.forget_s
 
     def request_state(self, now: float, times: Times) -> RequestState:
         if self.state(now, times) in {State.SHUTTING_DOWN, State.TERMINATED}:
@@ -146,6 +162,8 @@ class Instance:
             return RequestState("active", "marked-for-termination", self.taken_at - WARNING_S)
         return RequestState("active", "fulfilled", self.made)
 
+
+Made = TypeVar("Made")
 
 Change = tuple[Instance, State, State]
 """An instance with its states before and after a call."""
@@ -161,29 +179,30 @@ class Region:
         self.times = times
         self.capacity: dict[str, int] = {}
         self.limits: dict[str, int] = {}
-        """How many instances may exist, by `type/zone`, `type/region` or `type`: what Amazon has, and what we may."""
+        """How many instances may exist, by the keys of `market.keys`: what Amazon has, and what we may."""
         self._take_address, self._free_address = take_address, free_address
         self._instances: dict[str, Instance] = {}
-        self._by_token: dict[str, list[Instance]] = {}
+        self.prices: dict[str, float] = {}
+        """Dollars an hour, by the same keys, where the lab's own prices shall not hold."""
+        self.fleets: dict[str, Any] = {}
+        """What `ec2.fleets` has made."""
+        self._by_token: dict[tuple[str, str], tuple[Mapping[str, str], object]] = {}
+        self._taken: Counter[str] = Counter()
+        """How many instances take room, by the keys of those tables."""
+        self._leaving: dict[str, Instance] = {}
+        """Those that give their room back, or are forgotten, as time passes."""
+        self._watched: dict[str, Instance] = {}
+        """Those to which something happens of EC2's own accord."""
         self._serial = itertools.count(1)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def run(self, launch: Launch, now: float) -> list[Instance]:
-        """The instances of this launch; those of the first time if its token was seen before."""
-        if launch.token in self._by_token:
-            before = self._by_token[launch.token]
-            if before[0].launch.asked != launch.asked:
-                raise Refused(
-                    "IdempotentParameterMismatch",
-                    f"Arguments on this idempotent request are inconsistent with arguments used in previous request(s) "
-                    f"with the client token {launch.token}.",
-                )
-            return before
-        if not 1 <= launch.least <= launch.most:
-            raise Refused("InvalidParameterValue", "MinCount must be at least 1 and not above MaxCount.")
-        self._age(now)
-        count = min(launch.most, self._room(launch, launch.least, now))
+    def run(self, launch: Launch, least: int, most: int, now: float) -> list[Instance]:
+        """New instances: `most` of them, or as many as there is room for; refused if that is below `least`."""
+        room, refusal = self.room(launch, now)
+        if refusal and room < least:
+            raise refusal
+        count = min(most, room)
         reservation = "r-" + secrets.token_hex(8)
         instances = [
             Instance(
@@ -203,9 +222,45 @@ class Region:
             for index in range(count)
         ]
         self._instances |= {instance.id: instance for instance in instances}
-        if launch.token:
-            self._by_token[launch.token] = instances
+        self._count(launch, count)
         return instances
+
+    def once(self, token: str, params: Mapping[str, str], make: Callable[[], Made]) -> Made:
+        """What `make` makes; what it made the first time if this action's token was seen before."""
+        key = params["Action"], token
+        if token and key in self._by_token:
+            before, made = self._by_token[key]
+            if before != params:
+                raise Refused(
+                    "IdempotentParameterMismatch",
+                    f"Arguments on this idempotent request are inconsistent with arguments used in previous request(s) "
+                    f"with the client token {token}.",
+                )
+            return cast(Made, made)
+        result = make()
+        if token:
+            self._by_token[key] = params, result
+        return result
+
+    def price(self, kind: str, zone: str, market: str) -> float:
+        """Dollars an hour."""
+        return price(self.prices, kind, zone, self.name, market)
+
+    def room(
+        self, launch: Launch, now: float, planned: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[int, Refused | None]:
+        """How many more like these there may be, and what is said to one more.
+
+        What is planned but not launched, by the keys of the tables, takes room already.
+        """
+        self._age(now)
+        found: tuple[int, Refused | None] = (ENDLESS, None)
+        for table, refusal in ((self.limits, _over_limit), (self.capacity, _no_capacity)):
+            for key in keys(launch.type, launch.zone, self.name, launch.market):
+                left = max(0, table[key] - self._taken[key] - planned.get(key, 0)) if key in table else ENDLESS
+                if left < found[0]:
+                    found = left, refusal(launch)
+        return found
 
     def described(self, ids: Sequence[str], now: float, *, after: int = 0) -> Iterator[Instance]:
         """What EC2 shows, oldest first: of these ids, or all; `after` is the serial of the last one shown before."""
@@ -252,31 +307,55 @@ class Region:
         stopped = [instance for instance in found if instance.state(now, self.times) is State.STOPPED]
         for launch in {id(each.launch): each.launch for each in stopped}.values():
             like = sum(each.launch.type == launch.type and each.launch.zone == launch.zone for each in stopped)
-            self._room(launch, like, now)
+            room, refusal = self.room(launch, now)
+            if refusal and room < like:
+                raise refusal
         for instance in stopped:
-            instance.launched = now
+            instance.launched, instance.takes_room = now, True
+            self._count(instance.launch, 1)
         return [self._send(instance, State.PENDING, now) for instance in found]
 
     def tag(self, ids: Sequence[str], tags: Mapping[str, str], now: float) -> None:
-        for instance in self._find(ids, now):
+        for instance in self._find(ids, now, known_s=self.times.tags_unseen_s):
             instance.tags |= tags
+
+    def untag(self, ids: Sequence[str], tags: Mapping[str, str | None], now: float) -> None:
+        """Take tags away; with a value only where it is that one."""
+        for instance in self._find(ids, now, known_s=self.times.tags_unseen_s):
+            for key, value in tags.items():
+                if value in {None, instance.tags.get(key)}:
+                    instance.tags.pop(key, None)
 
     # --- what EC2 does of its own accord -----------------------------------------------------------------------------
 
-    def interrupt(self, fault: Interruption, now: float) -> None:
+    def interrupt(self, fault: Interruption, now: float) -> Instance:
         """Mark a spot instance; it ends when its warning is over."""
-        instance = self._instances[fault.instance]
+        instance = self._spot(fault.instance)
+        instance.taken_at = now + fault.warning_s
+        self._watched[instance.id] = instance
+        return instance
+
+    def rebalance(self, fault: Rebalance, now: float) -> Instance:
+        """Say of a spot instance that it may be taken back."""
+        instance = self._spot(fault.instance)
+        instance.rebalance_at = now
+        return instance
+
+    def _spot(self, id_: str) -> Instance:
+        instance = self._instances[id_]
         if not instance.request:
             raise ValueError(f"{instance.id} is no spot instance")
-        instance.taken_at = now + fault.warning_s
+        return instance
 
     def schedule(self, fault: Scheduled, now: float) -> None:
         event = Event(f"instance-event-{secrets.token_hex(8)}", fault.code, fault.description, now + fault.in_s)
-        self._instances[fault.instance].events.append(event)
+        instance = self._instances[fault.instance]
+        instance.events.append(event)
+        self._watched[instance.id] = instance
 
     def _age(self, now: float) -> None:
         """Let happen what should have happened by now, and forget what ended long ago."""
-        for each in self._instances.values():
+        for each in self._watched.values():
             if each.taken_at is not None and now >= each.taken_at:
                 self._send(each, State.SHUTTING_DOWN, each.taken_at)
             for event in each.events:
@@ -284,60 +363,30 @@ class Region:
                 stops = event.code in {"instance-stop", "instance-retirement"} and not event.cancelled
                 if stops and each.course is State.PENDING and each.launched < event.not_before <= now:
                     self._send(each, ends_in, event.not_before)
-        self._forget(now)
+        self._settle(now)
+
+    def turned(self, now: float) -> Iterator[tuple[Instance, State]]:
+        """The instances whose state is another than at the last look, with what it is."""
+        self._age(now)
+        for each in self._instances.values():
+            state = each.state(now, self.times)
+            if state is not each.told:
+                each.told = state
+                yield each, state
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _room(self, launch: Launch, least: int, now: float) -> int:
-        """How many more instances like these there may be; refuses fewer than `least`."""
-        room = 1_000_000
-        for table, refusal in (
-            (
-                self.limits,
-                Refused("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
-                if launch.spot
-                else Refused(
-                    "InstanceLimitExceeded",
-                    f"You have requested more instances ({least}) of {launch.type} than your current instance limit "
-                    f"allows for the specified instance type.",
-                ),
-            ),
-            (
-                self.capacity,
-                Refused(
-                    "InsufficientInstanceCapacity",
-                    f"We currently do not have sufficient {launch.type} capacity in the Availability Zone you "
-                    f"requested ({launch.zone}).",
-                    500,  # as EC2 answers it, which is why SDKs retry it in vain
-                ),
-            ),
-        ):
-            for key, zone in (
-                (f"{launch.type}/{launch.zone}", launch.zone),
-                (f"{launch.type}/{self.name}", ""),
-                (launch.type, ""),
-            ):
-                if key in table:
-                    room = min(room, table[key] - self._taken(launch.type, zone, now))
-            if room < least:
-                raise refusal
-        return room
+    def _count(self, launch: Launch, more: int) -> None:
+        for key in keys(launch.type, launch.zone, self.name, launch.market):
+            self._taken[key] += more
 
-    def _taken(self, kind: str, zone: str, now: float) -> int:
-        return sum(
-            each.launch.type == kind and (not zone or each.launch.zone == zone)
-            for each in self._instances.values()
-            if each.state(now, self.times) in TAKES_ROOM
-        )
-
-    def _find(self, ids: Sequence[str], now: float) -> list[Instance]:
+    def _find(self, ids: Sequence[str], now: float, *, known_s: float = 0.0) -> list[Instance]:
+        """Those with these ids; all must be known, for `known_s` already."""
         self._age(now)
         for each in ids:
             if not each.startswith("i-"):
                 raise Refused("InvalidInstanceID.Malformed", f'Invalid id: "{each}" (expecting "i-...")')
-        unknown = [
-            each for each in ids if each not in self._instances or not self._instances[each].described(now, self.times)
-        ]
+        unknown = [each for each in ids if not self._knows(each, now, known_s)]
         if unknown:
             many = len(unknown) > 1
             raise Refused(
@@ -346,22 +395,33 @@ class Region:
             )
         return [self._instances[each] for each in ids]
 
+    def _knows(self, id_: str, now: float, known_s: float) -> bool:
+        instance = self._instances.get(id_)
+        return instance is not None and instance.described(now, self.times) and now - instance.made >= known_s
+
     def _send(self, instance: Instance, course: State, now: float) -> Change:
         before = instance.state(now, self.times)
         if instance.course is not course:
             instance.course, instance.since = course, now
+            if course is not State.PENDING:
+                self._leaving[instance.id] = instance
             if course is State.SHUTTING_DOWN:
                 self._free_address(instance.launch.subnet, instance.address)
         return instance, before, instance.state(now, self.times)
 
-    def _forget(self, now: float) -> None:
-        gone = [
-            each.id
-            for each in self._instances.values()
-            if each.course is State.SHUTTING_DOWN and not each.described(now, self.times)
-        ]
-        for each in gone:
-            del self._instances[each]
+    def _settle(self, now: float) -> None:
+        """Give back the room of what has stopped or ended by now, and forget what ended long ago."""
+        for each in list(self._leaving.values()):
+            if each.state(now, self.times) in TAKES_ROOM:
+                continue
+            if each.takes_room:
+                each.takes_room = False
+                self._count(each.launch, -1)
+            if each.course is not State.SHUTTING_DOWN:
+                del self._leaving[each.id]
+            elif each.forgotten(now, self.times):
+                for table in (self._leaving, self._instances, self._watched):
+                    table.pop(each.id, None)
 
 
 def _wrong_state(instance: Instance, verb: str) -> Refused:
@@ -373,3 +433,22 @@ def _wrong_state(instance: Instance, verb: str) -> Refused:
 def changed(times: Times, values: Mapping[str, float]) -> Times:
     """The times with some of them changed."""
     return replace(times, **values)
+
+
+def _over_limit(launch: Launch) -> Refused:
+    if launch.spot:
+        return Refused("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+    return Refused(
+        "InstanceLimitExceeded",
+        f"You have requested more instances of {launch.type} than your current instance limit allows for the specified "
+        f"instance type.",
+    )
+
+
+def _no_capacity(launch: Launch) -> Refused:
+    return Refused(
+        "InsufficientInstanceCapacity",
+        f"We currently do not have sufficient {launch.type} capacity in the Availability Zone you requested "
+        f"({launch.zone}).",
+        500,  # as EC2 answers it, which is why SDKs retry it in vain
+    )

@@ -5,25 +5,39 @@ All of it is moto, which is kept behind this one module. It is not safe for thre
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from cmscale.lab.instances import Launch, Refused
+from cmscale.lab.instances import Refused
 
 ACCOUNT = "123456789012"
 
 
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One version of a launch template."""
+
+    id: str
+    version: str
+    data: Mapping[str, Any]
+    """What it says, in the words of RunInstances."""
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        return {"LaunchTemplateId": self.id, "Version": self.version}
+
+
 class Surroundings:
-    """moto, with an image and two subnets of the lab in each region."""
+    """moto, with an image and three subnets of the lab in each region."""
 
     def __init__(self, regions: Iterable[str]) -> None:
         os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # loading them takes longer than all the rest
         from moto.ec2.models import ec2_backends
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
+        _send_whole_events()
         self._app = DomainDispatcherApplication(create_backend_app)
         self._backends: Any = ec2_backends[ACCOUNT]
         self.homes = {name: self._settle(name, number) for number, name in enumerate(regions)}
@@ -37,7 +51,7 @@ class Surroundings:
             f"{name}{letter}": backend.create_subnet(
                 vpc.id, f"127.{64 + number}.{16 * place}.0/20", availability_zone=f"{name}{letter}"
             ).id
-            for place, letter in enumerate("ab")
+            for place, letter in enumerate("abc")
         }
         image = backend.register_image(name="lab", description="An image that boots as a slurmd of the lab")
         return {"image": image.id, "vpc": vpc.id, "subnet": subnets[f"{name}a"], "subnets": subnets}
@@ -53,6 +67,29 @@ class Surroundings:
     def free_address(self, region: str, subnet: str, address: str) -> None:
         self._backends[region].get_subnet(subnet).del_subnet_ip(address)
 
+    # --- events and queues -------------------------------------------------------------------------------------------
+
+    def listens(self, region: str) -> bool:
+        """Does a rule look at what comes over the default bus?"""
+        from moto.events.models import events_backends
+
+        return bool(events_backends[ACCOUNT][region].event_buses["default"].rules)
+
+    def put_event(self, region: str, event: Mapping[str, Any]) -> None:
+        """What EC2 tells EventBridge; rules bring it to their queues."""
+        from moto.events.models import events_backends
+
+        events_backends[ACCOUNT][region].put_events([dict(event)])
+
+    def patience_s(self, region: str, queue_url: str) -> float:
+        """How long a queue lets its readers wait that don't say so themselves."""
+        from moto.sqs.models import sqs_backends
+
+        queue = sqs_backends[ACCOUNT][region].queues.get(queue_url.rpartition("/")[2])
+        return float(getattr(queue, "receive_message_wait_time_seconds", None) or 0)
+
+    # --- all that moto answers ---------------------------------------------------------------------------------------
+
     def answer(self, environ: dict[str, Any], action: str) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
         """moto's status, headers and body for a request."""
         got: list[Any] = []
@@ -66,84 +103,68 @@ class Surroundings:
             raise Refused("UnsupportedOperation", f"moto does not model {action}.")
         return status, tuple((key, value) for key, value in got[1] if key.lower() != "content-length"), body
 
-    def check_launch(self, region: str, asked: Mapping[str, Any], params: Mapping[str, str]) -> Launch:
-        """A RunInstances call with all it names looked up; refuses what does not exist."""
-        if "ImageId" not in asked:
-            raise Refused("MissingParameter", "The request must contain the parameter ImageId")
-        home = self.homes[region]
-        card = (asked.get("NetworkInterface") or [{}])[0]
-        zone = asked.get("Placement", {}).get("AvailabilityZone", "")
-        if zone and zone not in home["subnets"]:
-            raise Refused("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
-        groups = asked.get("SecurityGroupId") or card.get("SecurityGroupId") or []
-        subnet_id = asked.get("SubnetId") or card.get("SubnetId") or home["subnets"].get(zone, home["subnet"])
-        subnet = self._look_up(region, asked, subnet_id, groups)
-        _check_words(asked)
-        return Launch(
-            image=asked["ImageId"],
-            type=asked.get("InstanceType", "m1.small"),
-            least=int(asked.get("MinCount", 1)),
-            most=int(asked.get("MaxCount", 1)),
-            zone=subnet.availability_zone,
-            subnet=subnet.id,
-            vpc=subnet.vpc_id,
-            groups=tuple(groups),
-            key_name=asked.get("KeyName", ""),
-            token=asked.get("ClientToken", ""),
-            spot=asked.get("InstanceMarketOptions", {}).get("MarketType") == "spot",
-            tags={
-                tag["Key"]: tag.get("Value", "")
-                for spec in asked.get("TagSpecification", [])
-                if spec.get("ResourceType") == "instance"
-                for tag in spec.get("Tag", [])
-            },
-            asked=dict(params),
-        )
+    # --- what a launch may name --------------------------------------------------------------------------------------
 
-    def _look_up(self, region: str, asked: Mapping[str, Any], subnet_id: str, groups: Iterable[str]) -> Any:
-        """The subnet; refuses if it or another named thing does not exist."""
+    def look_up(self, region: str, image: str, subnet: str, groups: Iterable[str], key_name: str | None) -> Any:
+        """moto's subnet; refuses if it or another named thing does not exist."""
         from moto.ec2.exceptions import EC2ClientError
 
         backend = self._backends[region]
         try:
-            backend.describe_images(ami_ids=[asked["ImageId"]])
-            subnet = backend.get_subnet(subnet_id)
-            if "KeyName" in asked:
-                backend.describe_key_pairs(key_names=[asked["KeyName"]])
+            backend.describe_images(ami_ids=[image])
+            found = backend.get_subnet(subnet)
+            if key_name:
+                backend.describe_key_pairs(key_names=[key_name])
         except EC2ClientError as error:
             raise Refused(str(error.code), str(error.message)) from error
         for group in groups:
             if backend.get_security_group_from_id(group) is None:
                 raise Refused("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
-        return subnet
+        return found
+
+    def template(self, region: str, chosen: Mapping[str, Any]) -> Template:
+        """The version of a launch template that a call has chosen, by its number, $Default or $Latest."""
+        from moto.ec2.exceptions import EC2ClientError
+
+        backend = self._backends[region]
+        number = chosen.get("Version", "$Default")
+        try:
+            if "LaunchTemplateId" in chosen:
+                found = backend.get_launch_template(chosen["LaunchTemplateId"])
+            else:
+                found = backend.get_launch_template_by_name(chosen.get("LaunchTemplateName", ""))
+            version = found.get_version(number)
+        except EC2ClientError as error:
+            raise Refused(str(error.code), str(error.message)) from error
+        except ValueError:
+            raise Refused("InvalidLaunchTemplateId.VersionNotFound", f"There is no version {number}.") from None
+        data = {key: value for key, value in version.data.items() if value is not None}
+        if "UserData" in data:
+            data["UserData"] = str(data["UserData"])
+        return Template(found.id, str(version.number), data)
+
+    def knows_type(self, kind: str) -> bool:
+        from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+        return kind in INSTANCE_TYPES
+
+    def knows_profile(self, profile: Mapping[str, str]) -> bool:
+        from moto.iam.models import iam_backends
+
+        known = iam_backends[ACCOUNT]["aws"].instance_profiles.values()
+        return any(profile.get("Name") == each.name or profile.get("Arn") == each.arn for each in known)
 
 
-def _check_words(asked: Mapping[str, Any]) -> None:
-    """Refuse parameters that no region would take."""
-    from moto.ec2.models.instance_types import INSTANCE_TYPES
+def _send_whole_events() -> None:
+    """Let moto's rules hand on events as they are: its own way leaves the account out and is slow."""
+    from moto.events import utils
 
-    kind = asked.get("InstanceType", "m1.small")
-    if kind not in INSTANCE_TYPES:
-        raise Refused("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
-    if "LaunchTemplate" in asked:
-        raise Refused("UnsupportedOperation", "The lab has no launch templates.")
-    if asked.get("InstanceMarketOptions", {}).get("SpotOptions", {}).get("SpotInstanceType", "one-time") != "one-time":
-        raise Refused("UnsupportedOperation", "The lab has only one-time Spot Instance requests.")
-    profile = asked.get("IamInstanceProfile", {})
-    if profile and not _known_profile(profile):
-        name = profile.get("Name") or profile.get("Arn")
-        raise Refused(
-            "InvalidParameterValue",
-            f"Value ({name}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
-        )
-    try:
-        base64.b64decode(asked.get("UserData", ""), validate=True)
-    except binascii.Error:
-        raise Refused("InvalidParameterValue", "Invalid BASE64 encoding of user data.") from None
+    parser: Any = utils.EventTemplateParser
+    as_asked = parser.parse
 
+    def parse(input_template: str, input_paths_map: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
+        if input_template:
+            return dict(as_asked(input_template, input_paths_map, event))
+        return {key: value for key, value in event.items() if key != "ingestion-time"}
 
-def _known_profile(profile: Mapping[str, str]) -> bool:
-    from moto.iam.models import iam_backends
-
-    known = iam_backends[ACCOUNT]["aws"].instance_profiles.values()
-    return any(profile.get("Name") == each.name or profile.get("Arn") == each.arn for each in known)
+    parser.parse = staticmethod(parse)

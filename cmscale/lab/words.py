@@ -1,65 +1,74 @@
-"""How does EC2 word what it knows of an instance?"""
+"""How does EC2 word what it knows of an instance? In boto3's words; `wire` writes them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cmscale.lab.instances import Instance, Region, State
+from cmscale.lab.surroundings import ACCOUNT
 
 
-def at(seconds: float) -> str:
-    """A time as EC2 writes it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+def reservation(instances: Sequence[Instance], region: Region, now: float) -> dict[str, Any]:
+    """Instances that were launched together: an item of DescribeInstances, and all of RunInstances."""
+    return {
+        "ReservationId": instances[0].reservation,
+        "OwnerId": ACCOUNT,
+        "Instances": [instance(each, region, now) for each in instances],
+    }
 
 
 def instance(one: Instance, region: Region, now: float) -> dict[str, Any]:
-    """An item of DescribeInstances."""
+    """One of them."""
     launch, state = one.launch, one.state(now, region.times)
     there = state is not State.TERMINATED
     return {
-        "instanceId": one.id,
-        "imageId": launch.image,
-        "instanceState": state.words,
-        "privateDnsName": f"ip-{one.address.replace('.', '-')}.ec2.internal" if there else "",
-        "dnsName": "",
-        "reason": "User initiated" if one.course is not State.PENDING else "",
-        "keyName": launch.key_name or None,
-        "amiLaunchIndex": one.index,
-        "instanceType": launch.type,
-        "launchTime": at(one.launched),
-        "placement": {"availabilityZone": launch.zone, "tenancy": "default"},
-        "subnetId": launch.subnet if there else None,
-        "vpcId": launch.vpc if there else None,
-        "privateIpAddress": one.address if there else None,
-        "groupSet": [{"groupId": group} for group in launch.groups],
-        "architecture": "x86_64",
-        "instanceLifecycle": "spot" if launch.spot else None,
-        "spotInstanceRequestId": one.request or None,
-        "clientToken": launch.token,
-        "tagSet": [{"key": key, "value": value} for key, value in one.tags.items()] or None,
+        "InstanceId": one.id,
+        "ImageId": launch.image,
+        "State": state.words,
+        "PrivateDnsName": f"ip-{one.address.replace('.', '-')}.ec2.internal" if there else "",
+        "PublicDnsName": "",
+        "StateTransitionReason": "User initiated" if one.course is not State.PENDING else "",
+        "KeyName": launch.key_name or None,
+        "AmiLaunchIndex": one.index,
+        "InstanceType": launch.type,
+        "LaunchTime": one.launched,
+        "Placement": {"AvailabilityZone": launch.zone, "Tenancy": "default"},
+        "SubnetId": launch.subnet if there else None,
+        "VpcId": launch.vpc if there else None,
+        "PrivateIpAddress": one.address if there else None,
+        "SecurityGroups": [{"GroupId": group} for group in launch.groups],
+        "Architecture": "x86_64",
+        "InstanceLifecycle": "spot" if launch.spot else None,
+        "SpotInstanceRequestId": one.request or None,
+        "ClientToken": launch.token,
+        "Tags": tags(one.tags),
     }
+
+
+def tags(words: Mapping[str, str]) -> list[dict[str, str]] | None:
+    return [{"Key": key, "Value": value} for key, value in words.items()] or None
 
 
 def status(one: Instance, region: Region, now: float) -> dict[str, Any]:
     """An item of DescribeInstanceStatus."""
-    passed = {"status": "ok", "details": [{"name": "reachability", "status": "passed"}]}
+    passed = {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
     events = [
         {
-            "instanceEventId": event.id,
-            "code": event.code,
-            "description": event.described(now),
-            "notBefore": at(event.not_before),
+            "InstanceEventId": event.id,
+            "Code": event.code,
+            "Description": event.described(now),
+            "NotBefore": event.not_before,
         }
         for event in one.events
     ]
     return {
-        "instanceId": one.id,
-        "availabilityZone": one.launch.zone,
-        "eventsSet": events or None,
-        "instanceState": one.state(now, region.times).words,
-        "systemStatus": passed,
-        "instanceStatus": passed,
+        "InstanceId": one.id,
+        "AvailabilityZone": one.launch.zone,
+        "Events": events or None,
+        "InstanceState": one.state(now, region.times).words,
+        "SystemStatus": passed,
+        "InstanceStatus": passed,
     }
 
 
@@ -67,12 +76,12 @@ def spot_request(one: Instance, region: Region, now: float) -> dict[str, Any]:
     """An item of DescribeSpotInstanceRequests."""
     request = one.request_state(now, region.times)
     return {
-        "spotInstanceRequestId": one.request,
-        "type": "one-time",
-        "state": request.state,
-        "status": {"code": request.code, "message": request.code, "updateTime": at(request.since)},
-        "instanceId": one.id,
-        "createTime": at(one.made),
-        "launchedAvailabilityZone": one.launch.zone,
-        "instanceInterruptionBehavior": "terminate",
+        "SpotInstanceRequestId": one.request,
+        "Type": "one-time",
+        "State": request.state,
+        "Status": {"Code": request.code, "Message": request.code, "UpdateTime": request.since},
+        "InstanceId": one.id,
+        "CreateTime": one.made,
+        "LaunchedAvailabilityZone": one.launch.zone,
+        "InstanceInterruptionBehavior": "terminate",
     }

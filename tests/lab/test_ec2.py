@@ -4,120 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import boto3
 import botocore.exceptions
 import pytest
-from botocore.config import Config
 
 from cmscale.lab import console
-from cmscale.lab.control import Control
-from cmscale.lab.ec2 import ACCESS_KEY, SECRET_KEY
 from cmscale.lab.faults import Fault, Scheduled
-from cmscale.lab.processes import LabError, end_child, start, wait_until
+from cmscale.lab.processes import LabError, wait_until
+from tests.lab.double import Double, ids, refused
 
-TIMES = {"pending_s": 0.3, "stopping_s": 0.3, "ending_s": 0.3, "forget_s": 0.6}
 CLUSTER = {"Key": "cm-scale:cluster", "Value": "lab"}
-
-
-class Double:
-    """One running double, as a client sees it."""
-
-    def __init__(self, directory: Path) -> None:
-        state = json.loads((directory / "ec2.json").read_text(encoding="utf-8"))
-        self.directory, self.endpoint, self.regions = directory, state["endpoint"], state["regions"]
-        self.control = Control(self.endpoint)
-        self._clients: dict[tuple[str, str, str], Any] = {}
-
-    def client(self, region: str = "us-east-1", service: str = "ec2", key: str = ACCESS_KEY) -> Any:
-        wanted = (region, service, key)
-        if wanted not in self._clients:
-            self._clients[wanted] = boto3.client(
-                service,  # type: ignore[call-overload]
-                region_name=region,
-                endpoint_url=self.endpoint,
-                aws_access_key_id=key,
-                aws_secret_access_key=SECRET_KEY,
-                config=Config(retries={"total_max_attempts": 1}, proxies={}),
-            )
-        return self._clients[wanted]
-
-    def run(self, least: int = 1, most: int = 1, region: str = "us-east-1", **more: Any) -> list[dict[str, Any]]:
-        home = self.regions[region]
-        asked = {"ImageId": home["image"], "SubnetId": home["subnet"], "InstanceType": "g4dn.xlarge"} | more
-        said = self.client(region).run_instances(MinCount=least, MaxCount=most, **asked)
-        found: list[dict[str, Any]] = said["Instances"]
-        return found
-
-    def describe(self, region: str = "us-east-1", **more: Any) -> dict[str, dict[str, Any]]:
-        said = self.client(region).describe_instances(**more)
-        return {each["InstanceId"]: each for group in said["Reservations"] for each in group["Instances"]}
-
-    def run_spot(self, most: int = 1) -> list[str]:
-        return ids(self.run(1, most, InstanceMarketOptions={"MarketType": "spot"}))
-
-    def requests(self, **more: Any) -> dict[str, dict[str, Any]]:
-        said = self.client().describe_spot_instance_requests(**more)
-        return {each["InstanceId"]: each for each in said["SpotInstanceRequests"]}
-
-    def events(self, instance: str, **more: Any) -> list[dict[str, Any]]:
-        said = self.client().describe_instance_status(**more)["InstanceStatuses"]
-        return [event for each in said if each["InstanceId"] == instance for event in each.get("Events", ())]
-
-    def state(self, instance: str) -> str:
-        seen = self.describe(Filters=[{"Name": "instance-id", "Values": [instance]}])
-        return str(seen[instance]["State"]["Name"]) if seen else ""
-
-
-@pytest.fixture(scope="module")
-def double_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]:
-    directory = tmp_path_factory.mktemp("ec2")
-    child = start(
-        [sys.executable, "-m", "cmscale.lab.ec2", "--dir", directory, "--times", json.dumps(TIMES)],
-        log=directory / "ec2.log",
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    try:
-        assert wait_until((directory / "ec2.json").exists, 20), (directory / "ec2.log").read_text()
-        double = Double(directory)
-        yield double
-        for client in double._clients.values():
-            client.close()
-    finally:
-        end_child(child)
-
-
-@pytest.fixture
-def double(double_for_all: Double) -> Iterator[Double]:
-    yield double_for_all
-    double_for_all.control.clear_faults()
-    for region in double_for_all.regions:
-        left = [each["id"] for each in double_for_all.control.instances() if each["region"] == region]
-        if left:
-            double_for_all.client(region).terminate_instances(InstanceIds=left)
-    double_for_all.control.set_times(ending_s=0, forget_s=0)
-    assert double_for_all.control.instances() == []
-    double_for_all.control.set_times(**TIMES)
-    seen = double_for_all.control.ask("GET", "capacity")
-    double_for_all.control.set_capacity(dict.fromkeys(seen["capacity"]))
-    double_for_all.control.set_limits(dict.fromkeys(seen["limits"]))
-
-
-def ids(instances: list[dict[str, Any]]) -> list[str]:
-    return [each["InstanceId"] for each in instances]
-
-
-def refused(error: pytest.ExceptionInfo[botocore.exceptions.ClientError]) -> tuple[str, int]:
-    response = error.value.response
-    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
 
 
 def test_a_launch_gets_as_many_as_there_are_between_min_and_max(double: Double) -> None:
@@ -492,3 +391,17 @@ def test_the_console_is_empty_until_the_machine_writes_and_keeps_the_last_64_kib
     output = double.client().get_console_output(InstanceId=one)["Output"]
     assert len(output) == 64 * 1024
     assert output.endswith("x\nlogin:\n")
+
+
+def test_a_stopped_clock_is_moved_on_by_hand(double: Double) -> None:
+    double.control.set_clock(1_000_000.0)
+    try:
+        (made,) = ids(double.run())
+        assert double.state(made) == "pending"
+        assert double.describe()[made]["LaunchTime"].timestamp() == 1_000_000.0
+        double.control.set_clock(1_000_000.3)
+        assert double.state(made) == "running"
+        assert double.control.calls("RunInstances")[-1]["at"] == 1_000_000.0
+    finally:
+        double.control.set_clock(None)
+    assert abs(double.control.ask("GET", "clock")["now"] - time.time()) < 60

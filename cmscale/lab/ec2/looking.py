@@ -1,0 +1,93 @@
+"""What does EC2 show of the instances that are there?"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from cmscale.lab import console, words
+from cmscale.lab.ec2.calls import Answer, Scene
+from cmscale.lab.filters import Filters, passes, request_passes
+from cmscale.lab.instances import Instance, Refused, State
+
+PAGE = 1000
+
+Item = TypeVar("Item")
+
+
+def describe_instances(scene: Scene) -> Answer:
+    page, more = _page(scene, "InstanceIds")
+    reservations: dict[str, list[Instance]] = {}
+    for each in page:
+        reservations.setdefault(each.reservation, []).append(each)
+    told = [words.reservation(group, scene.region, scene.now) for group in reservations.values()]
+    return scene.told({"Reservations": told, "NextToken": more})
+
+
+def describe_instance_status(scene: Scene) -> Answer:
+    page, more = _page(scene, "InstanceIds")
+    all_states = scene.asked.get("IncludeAllInstances", False)
+    shown = [each for each in page if all_states or each.state(scene.now, scene.region.times) is State.RUNNING]
+    told = [words.status(each, scene.region, scene.now) for each in shown]
+    return scene.told({"InstanceStatuses": told, "NextToken": more})
+
+
+def describe_spot_instance_requests(scene: Scene) -> Answer:
+    page, more = _page(scene, "SpotInstanceRequestIds", spot=True)
+    told = [words.spot_request(each, scene.region, scene.now) for each in page]
+    return scene.told({"SpotInstanceRequests": told, "NextToken": more})
+
+
+def get_console_output(scene: Scene) -> Answer:
+    if "InstanceId" not in scene.asked:
+        raise Refused("MissingParameter", "The request must contain the parameter InstanceId")
+    scene.stop_here_if_dry()
+    (instance,) = scene.region.described([scene.asked["InstanceId"]], scene.now)
+    output = console.kept(scene.directory, instance.id)
+    told = base64.b64encode(output).decode() if output else None
+    return scene.told({"InstanceId": instance.id, "Timestamp": scene.now, "Output": told})
+
+
+# --- filters and pages -----------------------------------------------------------------------------------------------
+
+
+def filters_of(scene: Scene) -> Filters:
+    return {each["Name"]: each.get("Values", []) for each in scene.asked.get("Filters", ())}
+
+
+def _page(scene: Scene, ids_name: str, *, spot: bool = False) -> tuple[list[Instance], str | None]:
+    """The instances of this page, and the token of the next; their serial numbers are the places to go on from."""
+    scene.stop_here_if_dry()
+    ids, times = scene.asked.get(ids_name, []), scene.region.times
+    if ids and "MaxResults" in scene.asked:
+        raise Refused(
+            "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
+        )
+    filters, fits = filters_of(scene), request_passes if spot else passes
+    there = (scene.region.requested if spot else scene.region.described)(ids, scene.now, after=_after(scene))
+    found = [each for each in there if fits(each, filters, times, scene.now)]
+    return cut(scene, found, lambda each: each.serial)
+
+
+def paged(scene: Scene, items: Iterable[Item]) -> tuple[list[Item], str | None]:
+    """As much as one answer holds of a list that stays as it is, and the token of what follows."""
+    after = _after(scene)
+    numbered = [(number, item) for number, item in enumerate(items, 1) if number > after]
+    page, more = cut(scene, numbered, lambda each: each[0])
+    return [item for _, item in page], more
+
+
+def cut(scene: Scene, found: list[Item], place: Callable[[Item], int]) -> tuple[list[Item], str | None]:
+    size = scene.asked.get("MaxResults", PAGE)
+    if not 5 <= size <= PAGE:
+        raise Refused("InvalidParameterValue", f"Value ( {size} ) for parameter maxResults is invalid.")
+    page = found[:size]
+    return page, str(place(page[-1])) if len(found) > size else None
+
+
+def _after(scene: Scene) -> int:
+    token: Any = scene.asked.get("NextToken") or "0"
+    if not token.isdigit():
+        raise Refused("InvalidParameterValue", "Unable to parse pagination token")
+    return int(token)

@@ -1,0 +1,13 @@
+"""Which services beside EC2 are ours, and not moto's? By their names in a signature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cmscale.lab.ec2.calls import Service
+from cmscale.lab.instances import Region
+
+
+def services(_regions: Mapping[str, Region]) -> Mapping[str, Service]:
+    """None yet. A service gets a Call and gives an Answer (`calls.json_answer` says one in JSON), or raises Refused."""
+    return {}
