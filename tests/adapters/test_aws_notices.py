@@ -16,6 +16,7 @@ import pytest
 from cmscale.adapters.aws import AwsPool, AwsSite
 from cmscale.adapters.aws.notices import INTERRUPTION, REBALANCE, by_machine, of_event, of_statuses
 from cmscale.adapters.aws.queue import AT_ONCE, LONGEST_NAME, MISSING_S, SILENT_S, queue_name
+from cmscale.adapters.aws.setup import Setup
 from cmscale.adapters.aws.watch import GAP_S, REMEMBERED_S, REQUESTS_S, STATUSES_S
 from cmscale.model import MachineId, Means, Notice
 from cmscale.ports import Unavailable
@@ -267,6 +268,25 @@ def test_what_the_queue_said_is_forgotten_when_it_is_long_over(spot: Callable[..
     here.look()
     mail.put(event(one, at=time.time() - 120 - REMEMBERED_S - 1), event(two, at=time.time() - 180))
     assert set(here.later()) == {two}
+
+
+def test_what_ec2_announces_comes_through_the_rule_and_the_queue_that_we_set_up(
+    spot: Callable[..., Spot], ec2: Ec2
+) -> None:
+    here = spot("auto")
+    one, two, _ = machine_ids(here.site, "e1", "e2", "e3")
+    here.look()
+    setup = Setup(here.site._ec2, here.site._cluster)
+    list(setup.make())
+    ec2.interrupt(one, warning_s=120.0)
+    ec2.lab("rebalances", {"instance": two})
+    said = here.later()
+    assert {machine: [notice.means for notice in notices] for machine, notices in said.items()} == {
+        one: [Means.TAKEN],
+        two: [Means.AT_RISK],
+    }
+    assert abs(said[one][0].deadline - time.time() - 120) < 5
+    list(setup.remove())
 
 
 # --- by how many calls -----------------------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def may(document: Document, action: str, resource: str, **context: str) -> bool:
 
 
 def _holds(test: str, wanted: Mapping[str, Any], given: Mapping[str, str]) -> bool:
-    match = {"StringEquals": str.__eq__, "StringLike": fnmatchcase}[test]
+    match: Callable[[str, str], bool] = {"StringEquals": eq, "StringLike": fnmatchcase}[test]
     return all(
         key in given and any(match(given[key], value) for value in ([values] if isinstance(values, str) else values))
         for key, values in wanted.items()
