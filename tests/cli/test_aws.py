@@ -59,9 +59,7 @@ def test_what_is_done_is_told_in_json_with_the_documented_keys(cleared: Program)
         assert set(done) == documented_keys(f"aws {command}")
         for site in done["sites"]:
             assert set(site) == documented_keys(f"aws {command}", "sites")
-            assert {key for deed in site["deeds"] for key in deed} == documented_keys(
-                f"cm-scale aws {command}", "deeds"
-            )
+            assert {key for deed in site["deeds"] for key in deed} == documented_keys(f"aws {command}", "deeds")
             assert site["deeds"][0]["did"] == first
         assert done["dry_run"] is False
 
