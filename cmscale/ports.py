@@ -25,6 +25,7 @@ from cmscale.model import (
     Job,
     JobId,
     Launch,
+    Leftover,
     Life,
     Machine,
     MachineId,
@@ -139,6 +140,9 @@ class Provider(Protocol):
 
     def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
         """Remove for good; a machine that is gone already is ok. `hard` as above, where the cloud knows it."""
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Parts of ours that belong to no machine any more; `delete` takes their ids, too. Raises Unavailable."""
 
     def notices(self) -> Mapping[MachineId, Sequence[Notice]]:
         """What the cloud announces of machines of ours, for each the earliest first. Raises Unavailable."""

@@ -25,12 +25,14 @@ from cmscale.adapters.slurm.hostlist import fold
 from cmscale.cli.shared import date
 from cmscale.core import compare
 from cmscale.core.budgets import title
+from cmscale.core.orphans import Orphan, judged, orphans
 from cmscale.core.telling import decision
 from cmscale.model import (
     Action,
     FactKind,
     Help,
     Job,
+    Limits,
     Node,
     Plan,
     Pool,
@@ -115,8 +117,8 @@ def asked_again(view: Snapshot) -> list[str]:
 
 
 def trouble_lines(view: Snapshot) -> list[str]:
-    """What could not be read: records, a site, all of Slurm."""
-    return [*view.unreadable, *unseen(view).values()]
+    """What could not be read: records, a site, all of Slurm; and machines that nothing explains."""
+    return [*view.unreadable, *(orphan.text for orphan in orphans(view)), *unseen(view).values()]
 
 
 def facts(view: Snapshot, plan: Plan) -> frozenset[object]:
@@ -193,7 +195,9 @@ _COMING = (Power.ON, Power.STARTING)
 # --- the state of things ---------------------------------------------------------------------------------------------
 
 
-def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any], backend: Backend) -> dict[str, Any]:
+def status_json(
+    view: Snapshot, plan: Plan, daemon: Mapping[str, Any], backend: Backend, limits: Limits
+) -> dict[str, Any]:
     pools = [
         {
             "name": pool.name,
@@ -225,6 +229,7 @@ def status_json(view: Snapshot, plan: Plan, daemon: Mapping[str, Any], backend: 
         "overrides": [hold for hold in holds(view.facts.values(), {}) if hold.kind in OVERRIDES],
         "price_hour": sum(_price_hour(view.pools[node.pool], node) for node in view.nodes.values() if node.pool),
         "budgets": [purse_json(purse) for purse in view.purses],
+        "orphans": [orphan_json(view, *each) for each in judged(view, limits)],
         "unseen": unseen(view),
         "unreadable": view.unreadable,
     }
@@ -279,10 +284,30 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
     print_table(columns, out, droppable=("site", "$/h each"))
     out.print(f"price    ${told['price_hour']:.2f} an hour for the machines there are")
     purse_lines(told["budgets"], out)
+    for orphan in told["orphans"]:
+        out.print(f"orphan   {orphan_line(orphan)}")
     for sentence in told["unreadable"]:
         out.print(sentence)
     if jobs["never"]:
         out.print(f"Next: cm-scale explain job {next(iter(jobs['never']))}")
+
+
+def orphan_json(view: Snapshot, orphan: Orphan, against: str) -> dict[str, Any]:
+    return {
+        "id": orphan.id,
+        "what": orphan.what,
+        "site": orphan.site,
+        "node": orphan.node,
+        "why": orphan.why,
+        "age_s": max(view.now - orphan.since, 0.0),
+        "against": against,
+    }
+
+
+def orphan_line(told: Mapping[str, Any]) -> str:
+    """What nothing explains, since when, and what keeps it from being deleted."""
+    then = f"not deleted now: {told['against']}" if told["against"] else "deleted next"
+    return f"{told['what']} {told['id']} at {told['site']}: {told['why']}; found {_span(told['age_s'])} ago; {then}"
 
 
 def purse_json(purse: Purse) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from sqlalchemy import URL
 
 from cmscale.model import DOLLAR, Bucket, Budget, Limits, Pool, PoolName, Queue, Shape, Site, SiteName
 from cmscale.ports import Misconfigured
-from cmscale.shell import mistakes
+from cmscale.shell import mistakes, offering
 from cmscale.shell.logs import LogFormat
 from cmscale.shell.periods import Periods
 from cmscale.shell.relations import Relations, relations
@@ -117,7 +117,7 @@ def load(path: Path, text: str | None = None) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([mistakes.syntax(path, str(error))]) from None
     related = relations(raw)
-    problems = set(related.contradictions())
+    problems = {*related.contradictions(), *offering.contradictions(raw)}
     file = None
     try:
         # Strict JSON is what TOML's values need: lists stand for tuples and texts for enums and paths, nothing else.
@@ -179,6 +179,9 @@ def _config(path: Path, text: str, file: FileTable, related: Relations) -> Confi
             search_s=limits.search,
             search_rest_s=limits.search_rest,
             quarantine_s=limits.quarantine,
+            reap=limits.reap,
+            reap_after_s=limits.reap_after,
+            reap_most=limits.reap_most,
         ),
         tick_s=limits.tick,
         answer_s=limits.answer,

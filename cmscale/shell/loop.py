@@ -16,7 +16,7 @@ from cmscale.core import budgets, consequences
 from cmscale.core.decide import Policy, decide
 from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
 from cmscale.ports import Clock, Deposed, Unavailable
-from cmscale.shell import logs, spending
+from cmscale.shell import logs, reaping, spending
 from cmscale.shell.act import act, resume_operations
 from cmscale.shell.isolation import LeftOut, decided
 from cmscale.shell.observe import Memory, World, idle_changes, observe
@@ -99,6 +99,7 @@ def _tick(daemon: Daemon, name: str) -> Look:
             resume_operations(world, daemon.memory, unseen)
             act(view, plan, world, daemon.memory, daemon.limits)
             daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
+            daemon.memory.search.forget(daemon.memory.ending)
     except Deposed:
         raise
     except Unavailable as error:
@@ -138,6 +139,7 @@ def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
     busy = dict.fromkeys(view.pools, 0) | Counter(node.pool for node in view.nodes.values() if node.pool and node.busy)
     journal.put_busy(busy, view.now)
     events = [*consequences.closure_events(memory.closed, view), *budgets.events(memory.budgets, view)]
+    events += reaping.note(view, journal, memory.search)
     if daemon.may_act:
         events += consequences.events(view, plan)
     if events:

@@ -27,6 +27,7 @@ from cmscale.model import (
     FactKind,
     Job,
     JobId,
+    Leftover,
     Machine,
     MachineId,
     MachineState,
@@ -50,8 +51,9 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Clock, Journal, Provider, Reading, Scheduler, Unavailable
-from cmscale.shell import spending
+from cmscale.shell import reaping, spending
 from cmscale.shell.beside import Beside
+from cmscale.shell.reaping import Search
 from cmscale.shell.scripts import Scripts
 from cmscale.shell.spending import Ledger, Rules, Seen
 from cmscale.shell.timekeeping import JUMP_S, SETTLING_S, Ages, Timekeeping, dated
@@ -125,6 +127,8 @@ class Memory:
     """Of machines and of operations that are open."""
     looked: dict[SiteName, float] = field(default_factory=dict)
     """When the last look at each site that was answered began, by the steady clock."""
+    search: Search = field(default_factory=Search)
+    """For parts of machines that are gone."""
 
 
 def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapshot:
@@ -148,7 +152,8 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
     journal, asked = world.journal, _Asked()
     fresh = asked.list(lambda: _fresh(world, memory, now))
     machines = machines if asked.in_vain else _with_fresh(machines, fresh, memory)
-    serving, surplus = _serving(machines, records.items)
+    pool_of = {name: pool for pool in world.pools.values() for name in pool.nodes}
+    serving, surplus = _serving(machines, records.items, pool_of)
     memory.stopping = _stopping(machines, memory.stopping, now)
     under_way = asked.list(journal.under_way)
     if not asked.in_vain:
@@ -165,10 +170,8 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         memory.stopping,
         now,
     )
-    pool_of = {name: pool for pool in world.pools.values() for name in pool.nodes}
     nodes, broken = _joined(records.items, pool_of, known)
     nodes |= _helpers(world.pools.values(), known) if not unseen else {}
-    strays = () if unseen else _strays(nodes, serving)
     view = Snapshot(
         now=now,
         tick=tick,
@@ -187,10 +190,11 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         used_s=MappingProxyType(dict(asked.map(lambda: _used(world, now)))),
         utc_offset_s=offset_s,
         surplus=surplus,
+        leftovers=tuple(memory.search.leftovers),
         unseen=unseen,
         unrecorded=asked.in_vain,
         doubt=doubt,
-        unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *broken, *strays),
+        unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *broken),
     )
     if view.unrecorded:
         return view
@@ -272,11 +276,14 @@ def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[
     if not world.providers:
         return sites, machines, notices
     beside, began = world.beside, world.clock.steady()
-    looks = {name: beside.look(name, partial(_look_at, provider)) for name, provider in world.providers.items()}
+    looks = {
+        name: beside.look(name, partial(_look_at, provider, world.clock, thoroughly=memory.search.is_due(name, began)))
+        for name, provider in world.providers.items()
+    }
     beside.wait(look for look, is_new in looks.values() if is_new)
     for name, (look, _) in looks.items():
         try:
-            listed, noticed = look.answer(beside.answer_s)
+            seen = look.answer(beside.answer_s)
             beside.taken(look)
         except Exception as error:  # noqa: BLE001 - a site that we do not understand costs itself alone
             beside.taken(look)
@@ -284,10 +291,12 @@ def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[
             sites[name] = replace(sites[name], unseen=unseen)
             machines += _aged(memory.machines.get(name, {}).values(), name, world, memory)
             continue
-        confirmed = _confirmed({machine.id: machine for machine in listed}, memory, name)
+        confirmed = _confirmed({machine.id: machine for machine in seen.machines}, memory, name)
         machines += _aged(confirmed, name, world, memory)
         memory.looked[name] = began
-        notices |= noticed
+        if seen.left is not None:
+            memory.search.shown(name, seen.left, began)
+        notices |= seen.notices
     return sites, machines, notices
 
 
@@ -296,7 +305,8 @@ def _aged(machines: Iterable[Machine], site: SiteName | None, world: World, memo
     now, steady = world.clock.now(), world.clock.steady()
     unknown_s = steady - memory.looked[site] if site in memory.looked else None
     ages = memory.ages
-    return [dated(each, ages.of(each.id, each.launched, now, steady, unknown_s), now) for each in machines]
+    there = (each if each.site == site else replace(each, site=site) for each in machines)
+    return [dated(each, ages.of(each.id, each.launched, now, steady, unknown_s), now) for each in there]
 
 
 def _fresh(world: World, memory: Memory, now: float) -> tuple[Machine, ...]:
@@ -307,15 +317,29 @@ def _fresh(world: World, memory: Memory, now: float) -> tuple[Machine, ...]:
     return tuple(aged for machine in made for aged in _aged([machine], sites.get(machine.node), world, memory))
 
 
-def _look_at(provider: Provider) -> tuple[tuple[Machine, ...], Notices]:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What one look at a site has shown."""
+
+    machines: tuple[Machine, ...]
+    notices: Notices
+    left: tuple[Leftover, ...] | None
+    """None: nobody looked for them this time."""
+
+
+def _look_at(provider: Provider, clock: Clock, *, thoroughly: bool) -> _Seen:
     # The list first: a provider need not ask for notices where it has just seen nothing that could be taken back.
-    listed = provider.list()
+    listed, notices = provider.list(), _notices(provider)
+    return _Seen(listed, notices, reaping.look_for(provider, clock) if thoroughly else None)
+
+
+def _notices(provider: Provider) -> Notices:
     try:
-        return listed, provider.notices()
+        return provider.notices()
     except Unavailable as error:
         # Without warnings a machine is lost as a node is lost at home; without the site nothing could be done at all.
         log.warning("%s", error)
-        return listed, {}
+        return {}
 
 
 def _confirmed(seen: dict[MachineId, Machine], memory: Memory, site: SiteName) -> Iterable[Machine]:
@@ -347,11 +371,13 @@ def _stopping(machines: Iterable[Machine], before: Mapping[MachineId, float], no
 
 
 def _serving(
-    machines: Iterable[Machine], records: Iterable[NodeRecord]
+    machines: Iterable[Machine], records: Iterable[NodeRecord], pool_of: Mapping[NodeName, Pool]
 ) -> tuple[dict[NodeName, Machine], tuple[Machine, ...]]:
-    """The machine that serves each node, and the others of its name; the one Slurm talks to serves, else the oldest."""
+    """The machine that serves each node, and those that serve none; of several of a name the one that Slurm talks to
+    serves, else the oldest."""
     addresses = {record.name: record.address for record in records}
     serving: dict[NodeName, Machine] = {}
+    surplus: list[Machine] = []
     order = sorted(
         machines,
         key=lambda machine: (
@@ -361,7 +387,12 @@ def _serving(
             machine.id,
         ),
     )
-    surplus = [machine for machine in order if serving.setdefault(machine.node, machine) is not machine]
+    for machine in order:
+        pool = pool_of.get(machine.node)
+        at_home = pool is not None and machine.site in {None, pool.site}
+        unknown = pool is not None and pool.partitions and addresses and machine.node not in addresses
+        if not at_home or unknown or serving.setdefault(machine.node, machine) is not machine:
+            surplus.append(machine)
     return serving, tuple(machine for machine in surplus if machine.state is not MachineState.ENDING)
 
 
@@ -527,15 +558,3 @@ def _drain_reason(node: Node) -> str:
 def _sick_by_its_cloud(node: Node, power: Power, why: str) -> str:
     """A machine that still boots has its own limit."""
     return f"machine {node.machine.id} does not work: {why}" if why and node.machine and power is Power.ON else ""
-
-
-def _strays(nodes: Mapping[NodeName, Node], serving: Mapping[NodeName, Machine]) -> tuple[str, ...]:
-    return tuple(
-        f"machine {machine.id} carries our tag and the node name {name}, which "
-        + ("belongs to no pool" if name in nodes else "Slurm does not know")
-        + "; it is left alone: declare the node or delete the machine"
-        if name
-        else f"machine {machine.id} carries our tag but no readable node name; it is left alone: delete it by hand"
-        for name, machine in sorted(serving.items())
-        if name not in nodes or nodes[name].pool is None
-    )

@@ -26,7 +26,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from cmscale import hours
-from cmscale.model import HOME, AtLimit, NodeName, NodeOrder, Period, SiteKind, Window
+from cmscale.model import HOME, AtLimit, NodeName, NodeOrder, Period, Reap, SiteKind, Window
 from cmscale.shell.logs import LogFormat
 from cmscale.shell.values import duration, hostlist, names_if_any, nearest, shown, unique
 
@@ -176,6 +176,9 @@ class LimitsTable(Table):
     search: Some = 900.0
     search_rest: Duration = 900.0
     quarantine: Duration = 600.0
+    reap: Reap = Reap.DELETE
+    reap_after: Duration = 90.0
+    reap_most: CountOrNone = 10
     tick: Some = 1.0
     answer: Some = 10.0
 
@@ -225,15 +228,38 @@ class SiteTable(Table):
 
 
 class AwsSettings(Table):
-    """What EC2 is asked for. The ids are checked by EC2, not by their form: other endpoints form them otherwise."""
+    """What EC2 is asked for. The ids are checked by EC2, not by their form: other endpoints form them otherwise.
 
-    instance_type: Filled
+    What its keys say of one another is checked in `offering`.
+    """
+
+    instance_type: Filled = ""
+    instance_types: Annotated[tuple[Filled, ...], AfterValidator(unique)] = ()
     image: Filled
-    subnet: Filled
+    subnet: Filled = ""
+    subnets: Annotated[tuple[Filled, ...], AfterValidator(unique)] = ()
+    allocation_strategy: str = ""
+    placement_group: str = ""
+    capacity_reservation: str = ""
+    capacity_block: bool = False
+    efa: bool | CountOrNone = False
     security_groups: Annotated[tuple[str, ...], AfterValidator(unique)] = ()
+    public_address: bool = False
+    volume_gb: CountOrNone = 0
+    volume_type: Filled = "gp3"
     key_name: str = ""
     instance_profile: str = ""
     user_data: OptionalPath = None
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that will do, in either form."""
+        return self.instance_types or (self.instance_type,)
+
+    @property
+    def nets(self) -> tuple[str, ...]:
+        """The subnets that will do, in either form."""
+        return self.subnets or (self.subnet,)
 
 
 _OUR_WORDS = ("NodeName", "CPUs", "RealMemory", "Gres", "Feature", "Features", "Weight", "State")

@@ -14,6 +14,8 @@ from itertools import count
 from math import inf
 
 from cmscale.model import (
+    Leftover,
+    LeftoverKind,
     Machine,
     MachineId,
     MachineState,
@@ -88,6 +90,7 @@ class Instance:
     node: NodeName
     pool: PoolName
     op: OpId
+    """Empty if no tag tells it."""
     address: str
     launched: float
     going: MachineState | None = None
@@ -99,6 +102,8 @@ class Instance:
     """Until when no listing shows it."""
     flaws: frozenset[Flaw] = frozenset()
     notices: tuple[Notice, ...] = ()
+    unnamed: bool = False
+    """No tag tells its node any more, whatever its slurmd says of itself."""
 
     def state(self, now: float, boot_s: float) -> MachineState:
         if self.going is MachineState.ENDING:
@@ -141,6 +146,8 @@ class Cloud:
     made: dict[OpId, dict[NodeName, MachineId]] = field(default_factory=dict)
     """What each operation has made, for ever: the same operation gives the same machines."""
     machines: dict[MachineId, Instance] = field(default_factory=dict)
+    left: dict[MachineId, Leftover] = field(default_factory=dict)
+    """Volumes and interfaces that belong to no machine."""
     calls: list[str] = field(default_factory=list)
     billed: list[Stretch] = field(default_factory=list)
     """Every stretch of every machine there ever was."""
@@ -199,6 +206,16 @@ class Cloud:
         for instance in self._of(node):
             instance.hidden_until = self.clock.now() + for_s
 
+    def untag(self, node: NodeName, *, name: bool = False, operation: bool = False) -> None:
+        """Somebody takes tags off the node's machine: its name, its operation."""
+        for instance in self._of(node):
+            instance.unnamed |= name
+            instance.op = OpId("") if operation else instance.op
+
+    def leave_behind(self, part: MachineId, kind: LeftoverKind, node: NodeName) -> None:
+        """A part of a machine that is gone is still there."""
+        self.left[part] = Leftover(part, kind, self.site, node, OpId("an-old-one"))
+
     def _of(self, node: NodeName) -> Iterable[Instance]:
         return [instance for instance in self.machines.values() if instance.node == node]
 
@@ -243,7 +260,9 @@ class Cloud:
 
     def _listed(self, instance: Instance) -> Machine:
         state = self._state(instance)
-        return Machine(instance.id, instance.node, state, instance.address, instance.launched, instance.op)
+        op = instance.op or None
+        node = NodeName("") if instance.unnamed else instance.node
+        return Machine(instance.id, node, state, instance.address, instance.launched, op, self.site)
 
     def start(self, operation: Operation) -> Mapping[NodeName, Outcome]:
         self._answer()
@@ -316,7 +335,14 @@ class Cloud:
         return gone | self._leave("stop", there, MachineState.STOPPED, hard=hard)
 
     def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
-        return self._leave("delete", machines, MachineState.ENDING, hard=hard)
+        outcomes = self._leave("delete", machines, MachineState.ENDING, hard=hard)
+        for name in machines:
+            self.left.pop(name, None)
+        return outcomes
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        self._answer()
+        return tuple(self.left.values())
 
     def _leave(
         self, verb: str, machines: Sequence[MachineId], where: MachineState, *, hard: bool

@@ -111,7 +111,7 @@ def ec2(served: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
 
 @pytest.fixture
 def pool(ec2: Ec2) -> AwsPool:
-    return AwsPool("g4dn.xlarge", ec2.image, ec2.subnet, promised=Shape(4, 15000, 1, "t4"))
+    return AwsPool(("g4dn.xlarge",), ec2.image, (ec2.subnet,), promised=Shape(4, 15000, 1, "t4"))
 
 
 clusters = map("cluster{}".format, itertools.count())
@@ -205,7 +205,7 @@ def test_an_answer_that_never_comes_is_transient_and_the_machines_are_found_late
 def test_a_pool_changed_after_a_crash_finds_what_was_launched(site: AwsSite, connect: Connect, pool: AwsPool) -> None:
     op = operation("e1", "e2")
     first = site.start(op)
-    assert connect(replace(pool, instance_type="g4dn.2xlarge")).start(op) == first
+    assert connect(replace(pool, instance_types=("g4dn.2xlarge",))).start(op) == first
 
 
 def test_a_list_of_nodes_too_long_for_a_tag_takes_several_calls(site: AwsSite, ec2: Ec2, connect: Connect) -> None:
@@ -314,7 +314,7 @@ def test_a_lack_of_capacity_is_asked_for_once(site: AwsSite, ec2: Ec2) -> None:
     ("changes", "expected"),
     [
         ({"image": "ami-0123456789abcdef0"}, "image"),
-        ({"subnet": "subnet-0123456789abcdef0"}, "bad-request"),
+        ({"subnets": ("subnet-0123456789abcdef0",)}, "bad-request"),
         ({"user_data": Path("/no/such/script")}, "bad-request"),
     ],
 )
@@ -549,8 +549,8 @@ def test_a_sound_site_has_no_problems_and_checking_makes_nothing(site: AwsSite) 
     ("changes", "expected"),
     [
         ({"image": "ami-0123456789abcdef0"}, "pool t4: InvalidAMIID.NotFound"),
-        ({"subnet": "subnet-0123456789abcdef0"}, "pool t4: InvalidSubnetID.NotFound"),
-        ({"instance_type": "x9.big"}, "pool t4: InvalidInstanceType"),
+        ({"subnets": ("subnet-0123456789abcdef0",)}, "pool t4: InvalidSubnetID.NotFound"),
+        ({"instance_types": ("x9.big",)}, "pool t4: InvalidInstanceType"),
         ({"promised": Shape(8, 15000, 1)}, "pool t4: cpus = 8, but a g4dn.xlarge has 4"),
         ({"promised": Shape(4, 20000, 1)}, "pool t4: mem_mb = 20000, but a g4dn.xlarge has 16384"),
         ({"promised": Shape(4, 15000, 2)}, "pool t4: gpus = 2, but a g4dn.xlarge has 1"),

@@ -32,9 +32,10 @@ SERVICES = ("ec2", "sqs", "events", "iam", "pricing", "service-quotas", "ssm", "
 IMPLIED = {rights.TAG, rights.ROLE, "sqs:TagQueue", "events:TagResource"}
 """What a call needs besides when it tags what it makes, or gives a role away."""
 
-ON_DEMAND = AwsPool("g5.xlarge", "ami-1", "subnet-1", ("sg-1",), key_name="ops", instance_profile="cm-scale-node")
-SPOT = replace(ON_DEMAND, subnet="subnet-2", market="spot")
+ON_DEMAND = AwsPool(("g5.xlarge",), "ami-1", ("subnet-1",), ("sg-1",), key_name="ops", instance_profile="cm-scale-node")
+SPOT = replace(ON_DEMAND, subnets=("subnet-1", "subnet-2"), market="spot")
 REALM = Realm("hpc", "eu-central-1", (ON_DEMAND, SPOT), "auto")
+"""One with all that a site may use."""
 
 
 # --- every call, and no right too many -------------------------------------------------------------------------------
@@ -115,7 +116,10 @@ def may(document: Document, action: str, resource: str, **context: str) -> bool:
 
 
 def _holds(test: str, wanted: Mapping[str, Any], given: Mapping[str, str]) -> bool:
+    every, _, test = test.rpartition(":")
     match: Callable[[str, str], bool] = {"StringEquals": eq, "StringLike": fnmatchcase}[test]
+    if every:
+        wanted = {key: value for key, value in wanted.items() if key in given}
     return all(
         key in given and any(match(given[key], value) for value in ([values] if isinstance(values, str) else values))
         for key, values in wanted.items()
@@ -137,11 +141,35 @@ def test_only_machines_of_our_cluster_may_be_changed(action: str) -> None:
     assert not may(OF_THE_DAEMON, action, MACHINE.replace("eu-central-1", "us-east-1"), **OURS)
 
 
-@pytest.mark.parametrize("what", ["instance/*", "volume/*"])
-def test_nothing_may_be_launched_without_our_cluster_s_tag(what: str) -> None:
-    assert may(OF_THE_DAEMON, "ec2:RunInstances", EC2 + what, **{"aws:RequestTag/cm-scale:cluster": "hpc"})
-    assert not may(OF_THE_DAEMON, "ec2:RunInstances", EC2 + what, **{"aws:RequestTag/cm-scale:cluster": "other"})
-    assert not may(OF_THE_DAEMON, "ec2:RunInstances", EC2 + what)
+@pytest.mark.parametrize(
+    ("action", "what"),
+    [
+        (rights.LAUNCH, "instance/*"),
+        (rights.LAUNCH, "volume/*"),
+        (rights.FLEET, "fleet/*"),
+        (rights.FLEET, "instance/*"),
+        (rights.TEMPLATE, "launch-template/*"),
+    ],
+)
+def test_nothing_may_be_made_without_our_cluster_s_tag(action: str, what: str) -> None:
+    assert may(OF_THE_DAEMON, action, EC2 + what, **{"aws:RequestTag/cm-scale:cluster": "hpc"})
+    assert not may(OF_THE_DAEMON, action, EC2 + what, **{"aws:RequestTag/cm-scale:cluster": "other"})
+    assert not may(OF_THE_DAEMON, action, EC2 + what)
+
+
+@pytest.mark.parametrize("action", [rights.LAUNCH, rights.FLEET, rights.NO_TEMPLATE])
+def test_templates_of_our_cluster_may_be_used_and_deleted_alone(action: str) -> None:
+    assert may(OF_THE_DAEMON, action, EC2 + "launch-template/lt-1", **OURS)
+    assert not may(OF_THE_DAEMON, action, EC2 + "launch-template/lt-1", **THEIRS)
+
+
+@pytest.mark.parametrize(
+    ("action", "what"),
+    [("ec2:DeleteVolume", "volume/vol-1"), ("ec2:DeleteNetworkInterface", "network-interface/eni-1")],
+)
+def test_what_machines_leave_behind_may_be_deleted_if_it_bears_our_tag(action: str, what: str) -> None:
+    assert may(OF_THE_DAEMON, action, EC2 + what, **OURS)
+    assert not may(OF_THE_DAEMON, action, EC2 + what, **THEIRS)
 
 
 @pytest.mark.parametrize(
@@ -156,15 +184,20 @@ def test_nothing_may_be_launched_without_our_cluster_s_tag(what: str) -> None:
         ("key-pair/root", False),
         ("network-interface/*", True),
         ("spot-instances-request/*", True),
+        ("placement-group/near", False),
+        ("capacity-reservation/cr-1", False),
     ],
 )
 def test_machines_may_be_launched_with_what_the_pools_name_alone(what: str, ours: bool) -> None:
     assert may(OF_THE_DAEMON, "ec2:RunInstances", EC2 + what) is ours
 
 
-def test_tags_may_be_set_at_a_launch_alone() -> None:
+def test_tags_may_be_set_at_a_launch_and_afterwards_only_those_that_tell_the_order_of_our_machines() -> None:
     assert may(OF_THE_DAEMON, rights.TAG, MACHINE, **{"ec2:CreateAction": "RunInstances"})
     assert not may(OF_THE_DAEMON, rights.TAG, MACHINE)
+    assert may(OF_THE_DAEMON, rights.TAG, MACHINE, **OURS, **{"aws:TagKeys": "cm-scale:order-0"})
+    assert not may(OF_THE_DAEMON, rights.TAG, MACHINE, **OURS, **{"aws:TagKeys": "cm-scale:cluster"})
+    assert not may(OF_THE_DAEMON, rights.TAG, MACHINE, **THEIRS, **{"aws:TagKeys": "cm-scale:order-0"})
 
 
 def test_the_role_of_the_pools_may_be_given_to_machines_alone() -> None:
@@ -190,9 +223,9 @@ def test_looking_is_allowed_in_our_regions_alone() -> None:
 
 
 def test_what_a_site_does_not_use_is_not_asked_for() -> None:
-    plain = AwsPool("c5.xlarge", "ami-1", "subnet-1")
+    plain = AwsPool(("c5.xlarge",), "ami-1", ("subnet-1",))
     document = daemon_policy([Realm("hpc", "us-east-1", (plain,), "auto")])
-    assert not allowed(document) & {rights.ROLE, *rights.HEAR}
+    assert not allowed(document) & {rights.ROLE, rights.FLEET, rights.TEMPLATE, *rights.HEAR}
     assert not may(document, "ec2:RunInstances", EC2.replace("eu-central-1", "us-east-1") + "spot-instances-request/*")
     assert not allowed(daemon_policy([replace(REALM, notices_queue="")])) & {*rights.HEAR}
     assert setup_policy([replace(REALM, notices_queue="")])["Statement"] == []
@@ -211,7 +244,7 @@ def test_other_partitions_have_their_own_names(region: str, begin: str) -> None:
 
 
 def test_several_sites_are_one_policy() -> None:
-    document = daemon_policy([REALM, replace(REALM, region="us-east-1", pools=(replace(SPOT, subnet="subnet-9"),))])
+    document = daemon_policy([REALM, replace(REALM, region="us-east-1", pools=(replace(SPOT, subnets=("subnet-9",)),))])
     assert may(document, "ec2:RunInstances", "arn:aws:ec2:us-east-1:1:subnet/subnet-9")
     assert may(document, "ec2:RunInstances", "arn:aws:ec2:eu-central-1:1:subnet/subnet-1")
     assert len({statement["Sid"] for statement in document["Statement"]}) == len(document["Statement"])

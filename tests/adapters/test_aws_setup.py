@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
+from cmscale.adapters.aws.buckets import Buckets
 from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.notices import INTERRUPTION, REBALANCE
 from cmscale.adapters.aws.pool import CLUSTER_TAG
@@ -70,7 +71,7 @@ def did(deeds: Iterator[Deed]) -> dict[str, str]:
 def account(ec2: Ec2) -> Iterator[Account]:
     given = {"endpoint_url": ec2.endpoint, "region_name": REGION}
     sqs, events = boto3.client("sqs", **given), boto3.client("events", **given)  # type: ignore[call-overload]
-    yield Account(Connection(SiteName("east"), REGION, ec2.endpoint, ""), next(clusters), sqs, events)
+    yield Account(Connection(SiteName("east"), REGION, ec2.endpoint, "", Buckets()), next(clusters), sqs, events)
     sqs.close()
     events.close()
 

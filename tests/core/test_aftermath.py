@@ -2,8 +2,9 @@
 
 import pytest
 
-from cmscale.core.aftermath import RESTS, after_failed_boot, after_launch, settled
+from cmscale.core.aftermath import after_failed_boot, after_launch, settled
 from cmscale.model import Closure, NodeName, Outcome, Result
+from cmscale.resting import RESTS
 from tests.builders import NOW
 
 OK = Outcome(Result.OK)

@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from cmscale.adapters.aws.buckets import Buckets
 from cmscale.adapters.aws.errors import errors
 from cmscale.adapters.aws.names import MOST_AT_ONCE
 from cmscale.model import Result, SiteName
@@ -30,10 +31,11 @@ _SOURCES: Mapping[str, str] = {
 class Connection:
     """One region of EC2, through boto3."""
 
-    def __init__(self, site: SiteName, region: str, endpoint_url: str, profile: str) -> None:
+    def __init__(self, site: SiteName, region: str, endpoint_url: str, profile: str, buckets: Buckets) -> None:
         self.site = site
         self.region = region
         self._session = _session(site, region, profile)
+        buckets.guard(self._session)
         self._endpoint_url = endpoint_url
         self.errors = errors()
         self.client: EC2Client = self._connect(attempts=2, answer_s=20)

@@ -50,6 +50,8 @@ _RESULTS: Mapping[str, Result] = {
     "RequestResourceCountExceeded": Result.BAD_REQUEST,
     "ValidationError": Result.BAD_REQUEST,
     "InvalidInstanceID.NotFound": Result.GONE,
+    "InvalidLaunchTemplateId.NotFound": Result.TRANSIENT,  # made anew when it is asked for again
+    "InvalidLaunchTemplateName.NotFoundException": Result.TRANSIENT,
 }
 
 _PATTERNS: Sequence[tuple[str, Result]] = (

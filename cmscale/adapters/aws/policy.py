@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from cmscale.adapters.aws import rights
+from cmscale.adapters.aws.names import ORDER_TAG
 from cmscale.adapters.aws.pool import CLUSTER_TAG, AwsPool
 from cmscale.adapters.aws.queue import queue_name
 
@@ -33,7 +34,12 @@ class Realm:
 
     @property
     def spot(self) -> bool:
-        return any(pool.market == "spot" for pool in self.pools)
+        return any(pool.spot for pool in self.pools)
+
+    @property
+    def fleets(self) -> bool:
+        """Is anything launched by fleets, from templates?"""
+        return any(len(pool.offers) > 1 for pool in self.pools)
 
     def arn(self, service: str, what: str, account: str = "*") -> str:
         return f"arn:{_partition(self.region)}:{service}:{self.region}:{account}:{what}"
@@ -70,14 +76,26 @@ def _of_daemon(realms: Sequence[Realm]) -> Iterator[Document]:
     cluster, regions = realms[0].cluster, sorted({realm.region for realm in realms})
     ours = {"StringEquals": {f"aws:ResourceTag/{CLUSTER_TAG}": cluster}}
     made = {"StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": cluster}}
-    machines = [realm.arn("ec2", "instance/*") for realm in realms]
-    born = [*machines, *(realm.arn("ec2", "volume/*") for realm in realms)]
+    machines, volumes, interfaces = (
+        [realm.arn("ec2", f"{kind}/*") for realm in realms] for kind in ("instance", "volume", "network-interface")
+    )
+    fleets, templates = (
+        [realm.arn("ec2", f"{kind}/*") for realm in realms if realm.fleets] for kind in ("fleet", "launch-template")
+    )
+    launch, made_by = [rights.LAUNCH], ["RunInstances"]
+    if fleets:
+        launch, made_by = [rights.LAUNCH, rights.FLEET], ["RunInstances", "CreateFleet", "CreateLaunchTemplate"]
     yield _statement("Look", rights.LOOK, ["*"], {"StringEquals": {"aws:RequestedRegion": regions}})
-    yield _statement("LaunchOurs", rights.LAUNCH, born, made)
-    yield _statement("LaunchInto", rights.LAUNCH, (arn for realm in realms for arn in _around(realm)))
-    actions = [right.partition(":")[2] for right in rights.LAUNCH]
-    yield _statement("TagAtLaunch", [rights.TAG], born, {"StringEquals": {"ec2:CreateAction": actions}})
-    yield _statement("ChangeOurs", rights.CHANGE, machines, ours)
+    yield _statement("LaunchOurs", launch, [*machines, *volumes, *fleets], made)
+    yield _statement("LaunchInto", launch, (arn for realm in realms for arn in _around(realm)))
+    if templates:
+        yield _statement("MakeTemplates", [rights.TEMPLATE], templates, made)
+        yield _statement("UseTemplates", [*launch, rights.NO_TEMPLATE], templates, ours)
+        order = {**ours, "ForAllValues:StringLike": {"aws:TagKeys": f"{ORDER_TAG}*"}}
+        yield _statement("NameOurs", [rights.TAG], machines, order)
+    born = [*machines, *volumes, *fleets, *templates]
+    yield _statement("TagAtLaunch", [rights.TAG], born, {"StringEquals": {"ec2:CreateAction": made_by}})
+    yield _statement("ChangeOurs", [*rights.CHANGE, *rights.CLEAN], [*machines, *volumes, *interfaces], ours)
     if roles := [arn for realm in realms for arn in _roles(realm)]:
         to = {"StringLike": {"iam:PassedToService": "ec2.amazonaws.com*"}}
         yield _statement("PassRole", [rights.ROLE], roles, to)
@@ -87,14 +105,20 @@ def _of_daemon(realms: Sequence[Realm]) -> Iterator[Document]:
 
 def _around(realm: Realm) -> Iterator[str]:
     """What a launch touches beside what it makes."""
-    yield f"arn:{_partition(realm.region)}:ec2:{realm.region}::image/*"
+    for public in ("image", "snapshot"):
+        yield realm.arn("ec2", f"{public}/*", account="")
     yield realm.arn("ec2", "network-interface/*")
-    yield from realm.named("subnet", (pool.subnet for pool in realm.pools))
+    yield from realm.named("subnet", (subnet for pool in realm.pools for subnet in pool.subnets))
     # A pool that names none gets the default group of its network, whose name is not known here.
     groups = [group for pool in realm.pools for group in pool.security_groups]
     yield from realm.named("security-group", groups if all(pool.security_groups for pool in realm.pools) else ())
-    if keys := {pool.key_name for pool in realm.pools if pool.key_name}:
-        yield from realm.named("key-pair", keys)
+    for kind, names in (
+        ("key-pair", {pool.key_name for pool in realm.pools}),
+        ("placement-group", {pool.placement_group for pool in realm.pools}),
+        ("capacity-reservation", {pool.capacity_reservation for pool in realm.pools}),
+    ):
+        if some := names - {""}:
+            yield from realm.named(kind, some)
     if realm.spot:
         yield realm.arn("ec2", "spot-instances-request/*")
 
