@@ -350,12 +350,25 @@ class Leftover:
     """When a look showed it last: such looks are seldom."""
 
 
+class Means(Enum):
+    """What a word of a cloud about a machine comes to."""
+
+    TAKEN = "taken"
+    """The machine is taken back at the deadline."""
+    SICK = "sick"
+    """The machine does not work, as far as the cloud can see."""
+    AT_RISK = "at-risk"
+    """The machine may be taken back soon, or not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The cloud takes a machine back."""
+    """What a cloud announces about a machine: above all, that it takes it back."""
 
     deadline: float
+    """Infinite where nothing is taken back."""
     why: str
+    means: Means = Means.TAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +449,9 @@ class Node:
     for_job: JobId | None = None
     """The job for which its machine was started."""
     notice: Notice | None = None
+    """By which its machine is taken back."""
+    at_risk: str = ""
+    """Why its cloud thinks that the machine may be taken back soon; nothing is decided by it."""
     reserved: str = ""
     """The reservation that is active on it; only its jobs run there."""
     resting: str = ""
@@ -607,6 +623,8 @@ class EventKind(Enum):
     FAILED_BOOT = "failed-boot"
     QUARANTINED = "quarantined"
     RECLAIMED = "reclaimed"
+    AT_RISK = "at-risk"
+    """A cloud warns that it may take a machine back."""
     REQUEUED = "requeued"
     GANG_GIVEN_BACK = "gang-given-back"
     CREDENTIALS_END = "credentials-end"

@@ -206,6 +206,13 @@ def _learn_from_notices(view: Snapshot, world: World, memory: Memory) -> None:
         before = world.journal.closed().get(pool)
         world.journal.close(pool, aftermath.after_notice(before, why, view.now))
     memory.noticed = set(noticed)
+    at_risk = {node.machine.id: node for node in view.nodes.values() if node.machine and node.at_risk}
+    for name, node in at_risk.items():
+        if name not in memory.at_risk | memory.noticed:
+            events.append(
+                Event(view.now, EventKind.AT_RISK, node.name, f"{node.name} may be taken back: {node.at_risk}")
+            )
+    memory.at_risk = set(at_risk)
     if events:
         world.journal.tell(events)
 

@@ -215,12 +215,19 @@ def _http(url: str) -> str:
     return url
 
 
+def _queue(named: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{0,80}|https?://[^\s/]+/\S+", named):
+        raise ValueError(f'expected "auto", the name of a queue or its URL, got {shown(named)}')
+    return named
+
+
 class SiteTable(Table):
     kind: Annotated[SiteKind, AfterValidator(_startable)]
     region: Filled
     endpoint_url: Annotated[str, AfterValidator(_http)] = ""
     profile: str = ""
     account: str = ""
+    notices_queue: Annotated[str, AfterValidator(_queue)] = "auto"
     launch_burst: Count = 1000
     launch_refill: Rate = 2.0
     call_burst: Count = 5

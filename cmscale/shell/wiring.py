@@ -18,6 +18,9 @@ from types import FrameType, MappingProxyType
 from sqlalchemy import Connection
 
 from cmscale.adapters.aws import AwsPool, AwsSite, Buckets, quota_family
+from cmscale.adapters.aws.connection import Connection as AwsConnection
+from cmscale.adapters.aws.policy import Realm
+from cmscale.adapters.aws.setup import Setup
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
 from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
@@ -124,11 +127,31 @@ def provider(config: Config, name: SiteName, buckets: Buckets | None = None) -> 
         config.cluster,
         name,
         settings.site.region,
-        {pool: _aws_pool(config, each) for pool, each in config.pools.items() if each.pool.site == name},
+        aws_pools(config, name),
         endpoint_url=settings.endpoint_url,
         profile=settings.profile,
+        notices_queue=settings.notices_queue,
         buckets=buckets,
     )
+
+
+def aws_setup(config: Config, name: SiteName) -> Setup:
+    """What sets the account of one site up; raises as `providers` does."""
+    settings = config.sites[name]
+    ec2 = AwsConnection(name, settings.site.region, settings.endpoint_url, settings.profile, Buckets())
+    return Setup(ec2, config.cluster, settings.notices_queue)
+
+
+def aws_realm(config: Config, name: SiteName) -> Realm:
+    """Where and with what one site's machines are launched."""
+    settings = config.sites[name]
+    pools = tuple(aws_pools(config, name).values())
+    return Realm(config.cluster, settings.site.region, pools, settings.notices_queue)
+
+
+def aws_pools(config: Config, name: SiteName) -> dict[PoolName, AwsPool]:
+    """What is launched at one site."""
+    return {pool: _aws_pool(config, each) for pool, each in config.pools.items() if each.pool.site == name}
 
 
 def _aws_pool(config: Config, settings: PoolSettings) -> AwsPool:

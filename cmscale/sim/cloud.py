@@ -101,7 +101,7 @@ class Instance:
     hidden_until: float = 0.0
     """Until when no listing shows it."""
     flaws: frozenset[Flaw] = frozenset()
-    notice: Notice | None = None
+    notices: tuple[Notice, ...] = ()
     unnamed: bool = False
     """No tag tells its node any more, whatever its slurmd says of itself."""
 
@@ -190,7 +190,12 @@ class Cloud:
         """Announce that the node's machine is taken back, and take it then."""
         for instance in self._of(node):
             instance.dies_at = self.clock.now() + in_s
-            instance.notice = Notice(instance.dies_at, "spot interruption")
+            self.announce(node, Notice(instance.dies_at, "spot interruption"))
+
+    def announce(self, node: NodeName, *notices: Notice) -> None:
+        """Announce something of the node's machine; nothing comes of it. Nothing at all: take back what was said."""
+        for instance in self._of(node):
+            instance.notices = (*instance.notices, *notices) if notices else ()
 
     def lose(self, node: NodeName) -> None:
         """The node's machine is there no more, and nobody has said a word."""
@@ -357,10 +362,10 @@ class Cloud:
                 instance.gone_at = inf if hangs else now + self.ending_s
         return dict.fromkeys(machines, Outcome(Result.OK))
 
-    def notices(self) -> Mapping[MachineId, Notice]:
+    def notices(self) -> Mapping[MachineId, Sequence[Notice]]:
         self._answer()
         self._age()
-        return {each.id: each.notice for each in self.machines.values() if each.notice}
+        return {each.id: each.notices for each in self.machines.values() if each.notices}
 
     def evidence(self, machine: MachineId) -> str:
         self._answer()

@@ -22,7 +22,7 @@ PLAIN = AwsPool(("p5.48xlarge",), "ami-1", ("subnet-1",), security_groups=("sg-1
 
 
 def asked(pool: AwsPool = PLAIN, efa: int = 0, **changes: Any) -> dict[str, Any]:
-    return replace(pool, **changes).request(Facts("/dev/xvda", efa), "", {"cm-scale:cluster": "c1"})
+    return replace(pool, **changes).request(Facts("/dev/xvda", efa), b"", {"cm-scale:cluster": "c1"})
 
 
 def test_every_machine_requires_imdsv2_and_has_an_encrypted_root_volume_and_no_public_address() -> None:
