@@ -25,7 +25,10 @@ def place(
     open_ = [
         node
         for node in nodes
-        if not node.states & CLOSED and node.name not in ask.exclude and _may_run(job, node.name, held, now)
+        if node.free.cpus
+        and not node.states & CLOSED
+        and node.name not in ask.exclude
+        and _may_run(job, node.name, held, now)
     ]
     for partition in ask.partitions:
         inside = [node for node in open_ if partition in node.partitions]
