@@ -16,7 +16,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from cmscale.lab.faults import WARNING_S, Interruption, Rebalance, Scheduled
+from cmscale.lab.faults import WARNING_S, Impairment, Interruption, Rebalance, Scheduled
 from cmscale.lab.market import BLOCK, ON_DEMAND, SPOT, keys, price
 from cmscale.lab.parts import Card, Disk, Place, Wanted, cards, disks
 from cmscale.lab.reserved import Block, Group, Reservation
@@ -60,6 +60,8 @@ class Times:
     ending_s: float = 0.5
     forget_s: float = 60.0
     """How long a terminated instance is still described (EC2: about an hour)."""
+    checks_s: float = 0.0
+    """How long the checks of a running instance are "initializing" (EC2: some minutes)."""
     unseen_s: float = 0.0
     """How long a new instance is not described yet (EC2 is eventually consistent)."""
     tags_unseen_s: float = 0.0
@@ -147,6 +149,8 @@ class Instance:
     rebalance_at: float | None = None
     """When EC2 recommended to move off it."""
     events: list[Event] = field(default_factory=list)
+    impaired: dict[str, float] = field(default_factory=dict)
+    """The checks that fail, with since when."""
     told: State | None = None
     """The last state that EventBridge was told."""
     takes_room: bool = True
@@ -164,6 +168,14 @@ class Instance:
         if self.course is State.STOPPING:
             return State.STOPPED if passed >= times.stopping_s else State.STOPPING
         return State.TERMINATED if passed >= times.ending_s else State.SHUTTING_DOWN
+
+    def check(self, part: str, now: float, times: Times) -> str:
+        """What a check says: ok, impaired, initializing or not-applicable."""
+        if self.state(now, times) is not State.RUNNING:
+            return "not-applicable"
+        if part in self.impaired:
+            return "impaired"
+        return "initializing" if now - self.since < times.pending_s + times.checks_s else "ok"
 
     def described(self, now: float, times: Times) -> bool:
         return now - self.made >= times.unseen_s and not self.forgotten(now, times)
@@ -460,6 +472,12 @@ class Region:
         if not instance.request:
             raise ValueError(f"{instance.id} is no spot instance")
         return instance
+
+    def impair(self, fault: Impairment, now: float) -> None:
+        impaired = self._instances[fault.instance].impaired
+        impaired.pop(fault.part, None)
+        if not fault.mended:
+            impaired[fault.part] = now - fault.since_s
 
     def schedule(self, fault: Scheduled, now: float) -> None:
         event = Event(f"instance-event-{secrets.token_hex(8)}", fault.code, fault.description, now + fault.in_s)

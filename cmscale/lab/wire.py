@@ -139,8 +139,10 @@ def trimmed(action: str, content: Mapping[str, Any]) -> dict[str, Any]:
 def _trim(shape: Shape, value: Any) -> Any:
     if isinstance(shape, StructureShape):
         members = shape.members
-        return {name: _trim(members[name], each) for name, each in value.items() if name in members}
-    if isinstance(shape, ListShape) and value is not None:
+        return {
+            name: _trim(members[name], each) for name, each in value.items() if name in members and each is not None
+        }
+    if isinstance(shape, ListShape):
         return [_trim(shape.member, each) for each in value]
     return value
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
-from cmscale.lab import console, words
+from cmscale.lab import console, wire, words
 from cmscale.lab.ec2.calls import Answer, Scene
-from cmscale.lab.filters import INSTANCE, REQUEST, Filters, check, of_instance, of_request, suits
+from cmscale.lab.filters import INSTANCE, REQUEST, Filters, check, wanted
 from cmscale.lab.instances import Instance, Refused, State
 
 PAGE = 1000
@@ -31,7 +31,8 @@ def describe_instance_status(scene: Scene) -> Answer:
     all_states = scene.asked.get("IncludeAllInstances", False)
     shown = [each for each in page if all_states or each.state(scene.now, scene.region.times) is State.RUNNING]
     told = [words.status(each, scene.region, scene.now) for each in shown]
-    return scene.told({"InstanceStatuses": told, "NextToken": more})
+    content = {"InstanceStatuses": told, "NextToken": more}
+    return scene.told(wire.trimmed("DescribeInstanceStatus", content))  # younger SDKs know more checks
 
 
 def describe_spot_instance_requests(scene: Scene) -> Answer:
@@ -65,16 +66,10 @@ def _page(scene: Scene, ids_name: str, *, spot: bool = False) -> tuple[list[Inst
         raise Refused(
             "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
         )
-    filters = filters_of(scene)
-    check(filters, REQUEST if spot else INSTANCE)
+    filters, table = filters_of(scene), REQUEST if spot else INSTANCE
+    check(filters, table)
     there = (scene.region.requested if spot else scene.region.described)(ids, scene.now, after=_after(scene))
-
-    def wanted(one: Instance) -> bool:
-        if spot:
-            return suits(of_request(one, filters, one.request_state(scene.now, times)), filters)
-        return suits(of_instance(one, filters, one.state(scene.now, times)), filters)
-
-    found = [each for each in there if not filters or wanted(each)]
+    found = [each for each in there if not filters or wanted(each, filters, table, (scene.now, times))]
     size = _size(scene)
     return found[:size], str(found[size - 1].serial) if len(found) > size else None
 
