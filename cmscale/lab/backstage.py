@@ -10,7 +10,7 @@ JSON goes in and out, without signatures:
                                 takes a number away again. Capacity is what Amazon has, limits are what the account may
                                 (InsufficientInstanceCapacity, 500; InstanceLimitExceeded), prices are dollars an hour
     GET    /_lab/clock          {"now"}; POST: stop the clock at that time, or null: let it go again
-    POST   /_lab/times          change fields of `instances.Times`, e.g. {"pending_s": 3}
+    POST   /_lab/times          change fields of `instance.Times`, e.g. {"pending_s": 3}
     POST   /_lab/interruptions  take a spot instance back (the fields of `faults.Interruption`); EventBridge tells of it
     POST   /_lab/rebalances     recommend to move off a spot instance (the fields of `faults.Rebalance`)
     POST   /_lab/impairments    let a check of an instance fail, or pass again (the fields of `faults.Impairment`)
@@ -27,7 +27,8 @@ from typing import Any
 from cmscale.lab import bus
 from cmscale.lab.clock import LabClock
 from cmscale.lab.faults import Fault, Faults, Impairment, Interruption, Rate, Rebalance, Scheduled
-from cmscale.lab.instances import Region, Times, changed
+from cmscale.lab.instance import Times, changed
+from cmscale.lab.instances import Region
 from cmscale.lab.reserved import Block
 
 

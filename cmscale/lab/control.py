@@ -88,7 +88,7 @@ class Control:
         self.ask("POST", "capacity", {"prices": dict(dollars)})
 
     def set_times(self, **seconds: float) -> None:
-        """Change how long passing states last: the fields of `instances.Times`."""
+        """Change how long passing states last: the fields of `instance.Times`."""
         self.ask("POST", "times", seconds)
 
     def set_clock(self, now: float | None) -> None:

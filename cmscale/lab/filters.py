@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 
-from cmscale.lab.instances import Instance, Refused, Times
+from cmscale.lab.instance import Instance, Refused, Times
 from cmscale.lab.market import ON_DEMAND
 
 Filters = Mapping[str, Sequence[str]]

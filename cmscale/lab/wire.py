@@ -17,7 +17,7 @@ import botocore.session
 from botocore.model import ListShape, OperationModel, OperationNotFoundError, ServiceModel, Shape, StructureShape
 from botocore.parsers import create_parser
 
-from cmscale.lab.instances import Refused
+from cmscale.lab.instance import Refused
 
 NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cmscale.lab.faults import CHECKS
-from cmscale.lab.instances import Instance, Region, State
+from cmscale.lab.instance import Instance, State
+from cmscale.lab.instances import Region
 from cmscale.lab.market import ON_DEMAND
 from cmscale.lab.parts import Card, Disk
 from cmscale.lab.surroundings import ACCOUNT

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cmscale.lab.ec2.calls import Answer, Scene
-from cmscale.lab.instances import Change, Refused
+from cmscale.lab.instance import Refused
+from cmscale.lab.instances import Change
 
 
 def terminate_instances(scene: Scene) -> Answer:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cmscale.lab import words
 from cmscale.lab.ec2.calls import Answer, Scene
-from cmscale.lab.instances import Launch, Refused
+from cmscale.lab.instance import Launch, Refused
 from cmscale.lab.market import BLOCK, ON_DEMAND, SPOT
 from cmscale.lab.parts import Wanted
 

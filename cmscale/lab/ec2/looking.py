@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from cmscale.lab import console, wire, words
 from cmscale.lab.ec2.calls import Answer, Scene
 from cmscale.lab.filters import INSTANCE, REQUEST, Filters, check, wanted
-from cmscale.lab.instances import Instance, Refused, State
+from cmscale.lab.instance import Instance, Refused, State
 
 PAGE = 1000
 
