@@ -205,6 +205,14 @@ class Site:
     """Machines launched; EC2's own limit (docs: API throttling, RunInstances resource tokens)."""
     calls: Bucket = Bucket(5, 2)
     """Launch calls; EC2's own limit (docs: API throttling, RunInstances request tokens)."""
+    expires: float | None = None
+    """When its credentials end for good, as far as is known; None: not soon, or they are renewed by themselves."""
+    expiry_margin_s: float = 900.0
+    """Nothing is started with credentials that end within this time: who would give the machines back?"""
+
+    def expiring(self, now: float) -> bool:
+        """True if its credentials end so soon that nothing may be started with them."""
+        return self.expires is not None and self.expires - now < self.expiry_margin_s
 
     @property
     def reachable(self) -> bool:
@@ -342,12 +350,25 @@ class Leftover:
     """When a look showed it last: such looks are seldom."""
 
 
+class Means(Enum):
+    """What a word of a cloud about a machine comes to."""
+
+    TAKEN = "taken"
+    """The machine is taken back at the deadline."""
+    SICK = "sick"
+    """The machine does not work, as far as the cloud can see."""
+    AT_RISK = "at-risk"
+    """The machine may be taken back soon, or not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The cloud takes a machine back."""
+    """What a cloud announces about a machine: above all, that it takes it back."""
 
     deadline: float
+    """Infinite where nothing is taken back."""
     why: str
+    means: Means = Means.TAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,6 +449,9 @@ class Node:
     for_job: JobId | None = None
     """The job for which its machine was started."""
     notice: Notice | None = None
+    """By which its machine is taken back."""
+    at_risk: str = ""
+    """Why its cloud thinks that the machine may be taken back soon; nothing is decided by it."""
     reserved: str = ""
     """The reservation that is active on it; only its jobs run there."""
     resting: str = ""
@@ -599,8 +623,11 @@ class EventKind(Enum):
     FAILED_BOOT = "failed-boot"
     QUARANTINED = "quarantined"
     RECLAIMED = "reclaimed"
+    AT_RISK = "at-risk"
+    """A cloud warns that it may take a machine back."""
     REQUEUED = "requeued"
     GANG_GIVEN_BACK = "gang-given-back"
+    CREDENTIALS_END = "credentials-end"
     ORPHANED = "orphaned"
     REAPED = "reaped"
     OVERRIDE = "override"

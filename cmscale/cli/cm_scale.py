@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from cmscale.cli import (
+    aws,
     cost,
     daemon,
     events,
@@ -58,6 +59,7 @@ for command in (
     reap.reap,
     setting_up.check,
     setting_up.slurm_conf,
+    aws.aws,
     policies.policies_,
     trying.lab,
     trying.demo,

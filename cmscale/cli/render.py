@@ -23,7 +23,7 @@ from rich.table import Table
 
 from cmscale.adapters.slurm.hostlist import fold
 from cmscale.cli.shared import date
-from cmscale.core import compare
+from cmscale.core import compare, expiry
 from cmscale.core.budgets import title
 from cmscale.core.orphans import Orphan, judged, orphans
 from cmscale.core.telling import decision
@@ -217,7 +217,11 @@ def status_json(
         "now": view.now,
         "daemon": dict(daemon),
         "backend": backend,
-        "sites": [{"name": site.name, "region": site.region, "unseen": site.unseen} for site in view.sites.values()],
+        "sites": [
+            {"name": site.name, "region": site.region, "unseen": site.unseen, "expires": site.expires}
+            for site in view.sites.values()
+        ],
+        "expiring": [expiry.sentence(view, site) for site in expiry.soon(view)],
         "pools": pools,
         "jobs": {
             "pending": sum(job.count for job in pending),
@@ -264,6 +268,8 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         who = f" by {paused.by}" if paused.by else ""
         end = f" for another {_span(paused.until - told['now'])}" if paused.until > told["now"] else ""
         out.print(f"paused   {paused.why}{who}{end}; nothing is started and nothing given back")
+    for line in told["expiring"]:
+        out.print(f"expiry   {line}")
     for line in _override_lines(told["overrides"], told["now"]):
         out.print(line)
     if "slurm" in told["unseen"]:

@@ -57,6 +57,7 @@ class SiteSettings:
     site: Site
     endpoint_url: str
     profile: str
+    notices_queue: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +207,9 @@ def _site(name: str, table: SiteTable) -> SiteSettings:
         account=table.account or table.profile,
         launched=Bucket(table.launch_burst, table.launch_refill),
         calls=Bucket(table.call_burst, table.call_refill),
+        expiry_margin_s=table.expiry_margin,
     )
-    return SiteSettings(site, table.endpoint_url, table.profile)
+    return SiteSettings(site, table.endpoint_url, table.profile, table.notices_queue)
 
 
 def _pool(name: str, table: PoolTable) -> PoolSettings:

@@ -8,13 +8,15 @@ unseen Slurm is no evidence of absence.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
+from cmscale.core.announced import announced
+from cmscale.core.expiry import Stage
 from cmscale.core.standing import ORDINARY, Standing, standings
 from cmscale.model import (
     HOME,
@@ -60,6 +62,7 @@ from cmscale.shell.timekeeping import JUMP_S, SETTLING_S, Ages, Timekeeping, dat
 K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
+Notices = Mapping[MachineId, Sequence[Notice]]
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +114,11 @@ class Memory:
     stopping: dict[MachineId, float] = field(default_factory=dict)
     """Since when machines that are on their way out have been seen so."""
     noticed: set[MachineId] = field(default_factory=set)
-    """Machines whose taking back has been told."""
+    """Machines whose taking back has been told..."""
+    at_risk: set[MachineId] = field(default_factory=set)
+    """...or that they may be taken back."""
+    given_up: set[MachineId] = field(default_factory=set)
+    """Machines that were given up in the last tick before they had served; each counts once against its pool."""
     closed: Mapping[PoolName, Closure] = field(default_factory=dict)
     """What stood against pools at the last look, to tell of changes."""
     ledger: Ledger = field(default_factory=Ledger)
@@ -123,6 +130,8 @@ class Memory:
     """Of machines and of operations that are open."""
     looked: dict[SiteName, float] = field(default_factory=dict)
     """When the last look at each site that was answered began, by the steady clock."""
+    expiry: Mapping[SiteName, Stage] = field(default_factory=dict)
+    """What was told of credentials at the last look."""
     search: Search = field(default_factory=Search)
     """For parts of machines that are gone."""
 
@@ -264,11 +273,11 @@ def idle_changes(view: Snapshot, known: Mapping[NodeName, float]) -> dict[NodeNa
 # --- machines --------------------------------------------------------------------------------------------------------
 
 
-def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[Machine], dict[MachineId, Notice]]:
-    """The sites, with why one could not be read; all machines; those that their cloud takes back."""
+def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[Machine], Notices]:
+    """The sites, with why one could not be read; all machines; what their clouds announce of them."""
     sites = {HOME: Site(HOME, SiteKind.ONPREM)} | dict(world.sites)
     machines: list[Machine] = []
-    notices: dict[MachineId, Notice] = {}
+    notices: dict[MachineId, Sequence[Notice]] = {}
     if not world.providers:
         return sites, machines, notices
     beside, began = world.beside, world.clock.steady()
@@ -290,6 +299,7 @@ def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[
         confirmed = _confirmed({machine.id: machine for machine in seen.machines}, memory, name)
         machines += _aged(confirmed, name, world, memory)
         memory.looked[name] = began
+        sites[name] = replace(sites[name], expires=seen.expires)
         if seen.left is not None:
             memory.search.shown(name, seen.left, began)
         notices |= seen.notices
@@ -318,7 +328,8 @@ class _Seen:
     """What one look at a site has shown."""
 
     machines: tuple[Machine, ...]
-    notices: Mapping[MachineId, Notice]
+    notices: Notices
+    expires: float | None
     left: tuple[Leftover, ...] | None
     """None: nobody looked for them this time."""
 
@@ -326,10 +337,10 @@ class _Seen:
 def _look_at(provider: Provider, clock: Clock, *, thoroughly: bool) -> _Seen:
     # The list first: a provider need not ask for notices where it has just seen nothing that could be taken back.
     listed, notices = provider.list(), _notices(provider)
-    return _Seen(listed, notices, reaping.look_for(provider, clock) if thoroughly else None)
+    return _Seen(listed, notices, provider.expires(), reaping.look_for(provider, clock) if thoroughly else None)
 
 
-def _notices(provider: Provider) -> Mapping[MachineId, Notice]:
+def _notices(provider: Provider) -> Notices:
     try:
         return provider.notices()
     except Unavailable as error:
@@ -404,7 +415,7 @@ class _Known:
     idle: Mapping[NodeName, float]
     jobs: Mapping[NodeName, JobId]
     standings: Mapping[NodeName, Standing]
-    notices: Mapping[MachineId, Notice]
+    notices: Notices
     stopping: Mapping[MachineId, float]
     now: float
 
@@ -449,17 +460,18 @@ def _join(record: NodeRecord, pool: Pool | None, known: _Known) -> Node:
         return node
     power = _power(node, operation)
     idle = power is Power.ON and machine is not None and node.registered and not node.busy
-    notice = known.notices.get(machine.id) if machine else None
+    said = announced(known.notices.get(machine.id, ()) if machine else (), _drain_reason(node), known.now)
     return replace(
         node,
         power=power,
-        sick=_sick(node, power, pool, known),
+        sick=_sick(node, power, pool, known) or _sick_by_its_cloud(node, power, said.sick),
         free=record.shape if power is Power.STARTING else record.free,
         address=machine.address if machine and power is Power.ON else record.address,
         idle_since=min(known.idle.get(node.name, known.now), known.now) if idle else None,
         for_job=known.jobs.get(node.name),
-        notice=notice,
-        until=min(filter(None, (standing.until, notice.deadline if notice else None)), default=None),
+        notice=said.taken,
+        at_risk=said.at_risk,
+        until=min(filter(None, (standing.until, said.taken.deadline if said.taken else None)), default=None),
         kept=_kept(pool, node.name),
     )
 
@@ -479,6 +491,7 @@ def _helpers(pools: Iterable[Pool], known: _Known) -> dict[NodeName, Node]:
             continue
         for name in pool.nodes:
             machine, operation = known.serving.get(name), known.ops.get(name)
+            said = announced(known.notices.get(machine.id, ()) if machine else (), "", known.now)
             node = Node(
                 name,
                 pool.shape,
@@ -490,7 +503,8 @@ def _helpers(pools: Iterable[Pool], known: _Known) -> dict[NodeName, Node]:
                 machine=machine,
                 address=machine.address if machine else "",
                 op=operation.id if operation else None,
-                notice=known.notices.get(machine.id) if machine else None,
+                notice=said.taken,
+                at_risk=said.at_risk,
                 kept=_kept(pool, name),
                 outside=True,
             )
@@ -504,7 +518,7 @@ def _helpers(pools: Iterable[Pool], known: _Known) -> dict[NodeName, Node]:
             nodes[name] = replace(
                 node,
                 power=power,
-                sick=_sick(node, power, pool, known),
+                sick=_sick(node, power, pool, known) or _sick_by_its_cloud(node, power, said.sick),
                 idle_since=min(known.idle.get(name, known.now), known.now) if unused else None,
             )
     return nodes
@@ -541,3 +555,13 @@ def _sick(node: Node, power: Power, pool: Pool, known: _Known) -> str:
     if power is Power.ON and "DOWN" in node.states and not node.reason.startswith(OUR_MARK):
         return f"Slurm has lost it: {node.reason or 'down'}"
     return ""
+
+
+def _drain_reason(node: Node) -> str:
+    """What we, or the node in our name, have drained it for. Without a machine it says nothing of one."""
+    return node.reason if node.drained_by_us and node.machine else ""
+
+
+def _sick_by_its_cloud(node: Node, power: Power, why: str) -> str:
+    """A machine that still boots has its own limit."""
+    return f"machine {node.machine.id} does not work: {why}" if why and node.machine and power is Power.ON else ""

@@ -73,6 +73,12 @@ def _window(value: object) -> Window:
     return hours.window(value)
 
 
+def _controllers(hosts: str) -> str:
+    if hosts and not re.fullmatch(r"[\w.-]+(:\d+)?(,[\w.-]+(:\d+)?)*", hosts, re.ASCII):
+        raise ValueError(f'expected hosts such as "head:6817" or "head1,head2", got {shown(hosts)}')
+    return hosts
+
+
 def _journal(value: object, info: ValidationInfo) -> Path | URL | None:
     expected = 'expected a path, or a URL such as "postgresql://cm-scale@db.example.org/cm_scale"'
     if not isinstance(value, str):
@@ -166,6 +172,7 @@ class SlurmSettings(Table):
     bin_dir: OptionalPath = None
     include: FilePath = Path("/etc/slurm/cm-scale.conf")
     time_limit_s: Annotated[Some, Field(validation_alias="time_limit")] = 20.0
+    conf_server: Annotated[str, AfterValidator(_controllers)] = ""
 
 
 class LimitsTable(Table):
@@ -208,16 +215,24 @@ def _http(url: str) -> str:
     return url
 
 
+def _queue(named: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{0,80}|https?://[^\s/]+/\S+", named):
+        raise ValueError(f'expected "auto", the name of a queue or its URL, got {shown(named)}')
+    return named
+
+
 class SiteTable(Table):
     kind: Annotated[SiteKind, AfterValidator(_startable)]
     region: Filled
     endpoint_url: Annotated[str, AfterValidator(_http)] = ""
     profile: str = ""
     account: str = ""
+    notices_queue: Annotated[str, AfterValidator(_queue)] = "auto"
     launch_burst: Count = 1000
     launch_refill: Rate = 2.0
     call_burst: Count = 5
     call_refill: Rate = 2.0
+    expiry_margin: Duration = 900.0
 
 
 class AwsSettings(Table):
@@ -243,6 +258,7 @@ class AwsSettings(Table):
     key_name: str = ""
     instance_profile: str = ""
     user_data: OptionalPath = None
+    bootstrap: bool = True
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class Instance:
     hidden_until: float = 0.0
     """Until when no listing shows it."""
     flaws: frozenset[Flaw] = frozenset()
-    notice: Notice | None = None
+    notices: tuple[Notice, ...] = ()
     unnamed: bool = False
     """No tag tells its node any more, whatever its slurmd says of itself."""
 
@@ -141,6 +141,7 @@ class Cloud:
     """For how long listings do not show a machine that was just made."""
     unseen: str = ""
     """Why every call fails; empty if none does."""
+    credentials_end: float | None = None
     refusals: list[Refusal] = field(default_factory=list)
     spoilt: list[Spoilt] = field(default_factory=list)
     made: dict[OpId, dict[NodeName, MachineId]] = field(default_factory=dict)
@@ -189,7 +190,12 @@ class Cloud:
         """Announce that the node's machine is taken back, and take it then."""
         for instance in self._of(node):
             instance.dies_at = self.clock.now() + in_s
-            instance.notice = Notice(instance.dies_at, "spot interruption")
+            self.announce(node, Notice(instance.dies_at, "spot interruption"))
+
+    def announce(self, node: NodeName, *notices: Notice) -> None:
+        """Announce something of the node's machine; nothing comes of it. Nothing at all: take back what was said."""
+        for instance in self._of(node):
+            instance.notices = (*instance.notices, *notices) if notices else ()
 
     def lose(self, node: NodeName) -> None:
         """The node's machine is there no more, and nobody has said a word."""
@@ -335,6 +341,9 @@ class Cloud:
             self.left.pop(name, None)
         return outcomes
 
+    def expires(self) -> float | None:
+        return self.credentials_end
+
     def leftovers(self) -> tuple[Leftover, ...]:
         self._answer()
         return tuple(self.left.values())
@@ -353,10 +362,10 @@ class Cloud:
                 instance.gone_at = inf if hangs else now + self.ending_s
         return dict.fromkeys(machines, Outcome(Result.OK))
 
-    def notices(self) -> Mapping[MachineId, Notice]:
+    def notices(self) -> Mapping[MachineId, Sequence[Notice]]:
         self._answer()
         self._age()
-        return {each.id: each.notice for each in self.machines.values() if each.notice}
+        return {each.id: each.notices for each in self.machines.values() if each.notices}
 
     def evidence(self, machine: MachineId) -> str:
         self._answer()

@@ -159,7 +159,7 @@ def test_a_machine_that_is_taken_back_is_announced_and_then_ends(site: Site) -> 
     one, _ = sorted(site.provider.list(), key=lambda machine: machine.node)
     assert site.provider.notices() == {}
     site.reclaim(one, 3.0)
-    ((told, notice),) = site.provider.notices().items()
+    ((told, (notice,)),) = site.provider.notices().items()
     assert told == one.id
     assert abs(notice.deadline - site.now() - 3.0) < 2.0
     assert "spot" in notice.why

@@ -441,7 +441,7 @@ def _coming(play: Play, view: Snapshot, machine: Instance) -> bool:
         node is not None
         and not (node.sick or node.resting or node.outside or node.held_by_human)
         and machine.going is None
-        and machine.notice is None
+        and not machine.notices
         and play.cluster.slurm.registered.get(machine.node) != machine.id
     )
 

@@ -52,11 +52,17 @@ def _(stage: Stage, site: SiteName) -> None:
     stage.cluster.clouds[site].relent()
     stage.cluster.clouds[site].room.clear()
     stage.cluster.clouds[site].unseen = ""
+    stage.cluster.clouds[site].credentials_end = None
 
 
 @means("SITE does not answer: WHY")
 def _(stage: Stage, site: SiteName, why: str) -> None:
     stage.cluster.clouds[site].unseen = why
+
+
+@means("the credentials of SITE end in LATER")
+def _(stage: Stage, site: SiteName, later: float) -> None:
+    stage.cluster.clouds[site].credentials_end = stage.now + later
 
 
 @means("each machine of POOL FLAW[, for TIME]")

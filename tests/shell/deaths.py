@@ -35,7 +35,7 @@ from tests.shell.scenes import BY_HAND, Scene
 
 copyreg.pickle(MappingProxyType, lambda proxy: (MappingProxyType, (dict(proxy),)))
 
-LOOKS_OF_PROVIDER = {"list", "leftovers", "notices", "evidence", "problems"}
+LOOKS_OF_PROVIDER = {"list", "expires", "leftovers", "notices", "evidence", "problems"}
 LOOKS_OF_SCHEDULER = {"nodes", "jobs", "reservations", "backend"}
 LOOKS_OF_JOURNAL = {
     "bill",

@@ -236,7 +236,7 @@ SCENES = (
         (pool("spot", 1, market="spot", price_hour=0.1), pool(count=1)),
     ),
     Scene("others have made second machines", (*first(submit(1, run_s=30.0)), Happening(running, by_hand)), twins=True),
-    Scene("a machine and a volume of ours are orphans", first(orphans, submit(1, run_s=700.0)), every_s=60.0),
+    Scene("a machine and a volume of ours are orphans", first(orphans, submit(1, run_s=400.0)), every_s=120.0),
     Scene(
         "a pinned gang loses its machines before it began",
         (

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from cmscale.adapters.aws.buckets import Buckets
+from cmscale.adapters.aws.credentials import expiry
 from cmscale.adapters.aws.errors import errors
 from cmscale.adapters.aws.names import MOST_AT_ONCE
 from cmscale.model import Result, SiteName
@@ -37,13 +39,20 @@ class Connection:
         buckets.guard(self._session)
         self._endpoint_url = endpoint_url
         self.errors = errors()
-        self.client = self._connect(attempts=2, answer_s=20)
+        self.client: EC2Client = self._connect(attempts=2, answer_s=20)
 
     @cached_property
     def once(self) -> EC2Client:
         """For calls that change something, which go out once: what the SDK would repeat after half a minute has not
         been looked at again. And EC2 says "no capacity" with status 500: repeating that would cost a launch."""
-        return self._connect(attempts=1, answer_s=60)
+        client: EC2Client = self._connect(attempts=1, answer_s=60)
+        return client
+
+    def service(self, name: str) -> Any:
+        """A client for another service of the region. A test server answers for all; Amazon's endpoint of EC2, which
+        may be one in the site's own network, does not."""
+        amazons = (urlsplit(self._endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+        return self._connect(attempts=2, answer_s=20, service=name, endpoint_url="" if amazons else self._endpoint_url)
 
     def pages(self, call: str, item: str, filters: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Any]]:
         """All that a call describes, however many pages it takes."""
@@ -70,7 +79,11 @@ class Connection:
             )
         return Unavailable(f"{where} does not answer: {self.errors.said(error)}")
 
-    def _connect(self, attempts: int, answer_s: float) -> EC2Client:
+    def expires(self) -> float | None:
+        """When the credentials end for good, as far as the SDK knows."""
+        return expiry(self._session)
+
+    def _connect(self, attempts: int, answer_s: float, service: str = "ec2", endpoint_url: str | None = None) -> Any:
         from botocore.config import Config
 
         config = Config(
@@ -79,7 +92,8 @@ class Connection:
             retries={"mode": "standard", "total_max_attempts": attempts},
         )
         try:
-            return self._session.client("ec2", endpoint_url=self._endpoint_url or None, config=config)
+            endpoint_url = self._endpoint_url if endpoint_url is None else endpoint_url
+            return self._session.client(service, endpoint_url=endpoint_url or None, config=config)  # type: ignore[call-overload]
         except ValueError as error:
             raise Misconfigured(f"site {self.site} cannot be reached: {self.errors.said(error)}") from error
 

@@ -8,10 +8,10 @@ and the nodes launched together, with what tells which of them a machine is. How
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cmscale.adapters.aws import notices as told
 from cmscale.adapters.aws.buckets import Buckets
 from cmscale.adapters.aws.checks import Checks
 from cmscale.adapters.aws.connection import Connection
@@ -21,6 +21,8 @@ from cmscale.adapters.aws.leftovers import Leftovers, is_part
 from cmscale.adapters.aws.machines import ENDED, STATES, as_machine
 from cmscale.adapters.aws.names import MOST_AT_ONCE
 from cmscale.adapters.aws.pool import CLUSTER_TAG, AwsPool
+from cmscale.adapters.aws.queue import NoticeQueue
+from cmscale.adapters.aws.watch import Watch
 from cmscale.model import Leftover, Machine, MachineId, NodeName, Notice, Operation, Outcome, PoolName, Result, SiteName
 from cmscale.ports import Unavailable
 
@@ -43,6 +45,8 @@ class AwsSite:
         *,
         endpoint_url: str = "",
         profile: str = "",
+        notices_queue: str = "",
+        steady: Callable[[], float] = time.monotonic,
         buckets: Buckets | None = None,
     ) -> None:
         self.site = site
@@ -50,6 +54,8 @@ class AwsSite:
         self._pools = pools
         self._ec2 = Connection(site, region, endpoint_url, profile, buckets or Buckets())
         self._errors = self._ec2.errors
+        self._queue = NoticeQueue(self._ec2, cluster, notices_queue, steady)
+        self._watch = Watch(self._ec2, self._queue, steady)
         self._launching = Launching(self._ec2, cluster, site, pools, instances=self._instances, delete=self.delete)
         self._leftovers = Leftovers(self._ec2, cluster)
         self._markets: Mapping[MachineId, str] | None = None
@@ -66,16 +72,14 @@ class AwsSite:
         self._markets = {MachineId(each["InstanceId"]): each.get("InstanceLifecycle", "") for each in instances}
         return tuple(as_machine(each) for each in instances)
 
-    def notices(self) -> Mapping[MachineId, Notice]:
-        """What EC2 has announced for the machines of the last listing: one call, and one more if one is spot."""
+    def notices(self) -> Mapping[MachineId, Sequence[Notice]]:
+        """What EC2 has announced for the machines of the last listing."""
         if self._markets is None:
             self.list()
-        ours = self._markets or {}
         try:
-            found = [*self._reclaimed(), *self._scheduled()] if ours else []
+            return self._watch.notices(self._markets or {})
         except self._errors.any as error:
             raise self._ec2.unavailable(error) from error
-        return {id_: notice for id_, notice in told.earliest(found).items() if id_ in ours}
 
     def leftovers(self) -> tuple[Leftover, ...]:
         """Volumes and network interfaces with our cluster's tag that belong to no machine: a call for each kind."""
@@ -83,6 +87,9 @@ class AwsSite:
             return tuple(self._leftovers.found())
         except self._errors.any as error:
             raise self._ec2.unavailable(error) from error
+
+    def expires(self) -> float | None:
+        return self._ec2.expires()
 
     def evidence(self, machine: MachineId) -> str:
         """The end of what the machine wrote to its console; empty if EC2 has nothing of it, or knows it no more."""
@@ -100,7 +107,9 @@ class AwsSite:
             self.list()
         except Unavailable as error:
             return [str(error)]
-        return [*Checks(self._ec2, self._cluster, self._launching).problems(self._pools)]
+        spot = any(pool.market == "spot" for pool in self._pools.values())
+        queue = [f"site {self.site}: {said}" for said in self._queue.problems()] if spot else []
+        return [*queue, *Checks(self._ec2, self._cluster, self._launching).problems(self._pools)]
 
     # --- acting
 
@@ -136,16 +145,6 @@ class AwsSite:
         }
         reservations = self._ec2.pages("describe_instances", "Reservations", filters)
         return [instance for each in reservations for instance in each["Instances"]]
-
-    def _reclaimed(self) -> Iterable[told.Told]:
-        if "spot" not in (self._markets or {}).values():
-            return ()
-        call, item = "describe_spot_instance_requests", "SpotInstanceRequests"
-        return told.of_requests(self._ec2.pages(call, item, {"status-code": told.MARKS}))
-
-    def _scheduled(self) -> Iterable[told.Told]:
-        call, item = "describe_instance_status", "InstanceStatuses"
-        return told.of_statuses(self._ec2.pages(call, item, {"event.code": told.EVENTS}))
 
     def _console(self, machine: MachineId) -> str:
         """The console's text (the SDK decodes it): as it is now or, of types that cannot tell, as it was last kept."""
