@@ -80,6 +80,8 @@ class Launch:
     profile: str = ""
     """The name of its IAM instance profile."""
     parts: Wanted = field(default_factory=Wanted)
+    user_data: str = ""
+    """In base64, as it is handed on."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """MetadataOptions, as asked."""
 

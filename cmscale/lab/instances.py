@@ -192,16 +192,26 @@ class Region:
             self._count(instance.launch, 1)
         return [self._send(instance, State.PENDING, now) for instance in found]
 
-    def tag(self, ids: Sequence[str], tags: Mapping[str, str], now: float) -> None:
-        for instance in self._find(ids, now, known_s=self.times.tags_unseen_s):
-            instance.tags |= tags
+    def tag(self, ids: Sequence[str], tags: Mapping[str, str], now: float) -> list[Instance]:
+        """Tag instances and what they have; the instances among them."""
+        instances, parts = self._tagged(ids, now)
+        for each in (*instances, *parts):
+            each.tags.update(tags)
+        return instances
 
-    def untag(self, ids: Sequence[str], tags: Mapping[str, str | None], now: float) -> None:
+    def untag(self, ids: Sequence[str], tags: Mapping[str, str | None], now: float) -> list[Instance]:
         """Take tags away; with a value only where it is that one."""
-        for instance in self._find(ids, now, known_s=self.times.tags_unseen_s):
+        instances, parts = self._tagged(ids, now)
+        for each in (*instances, *parts):
             for key, value in tags.items():
-                if value in {None, instance.tags.get(key)}:
-                    instance.tags.pop(key, None)
+                if value in {None, each.tags.get(key)}:
+                    each.tags.pop(key, None)
+        return instances
+
+    def _tagged(self, ids: Sequence[str], now: float) -> tuple[list[Instance], list[Disk | Card]]:
+        named = [each for each in ids if each.startswith("i-")]
+        instances = self._find(named, now, known_s=self.times.tags_unseen_s)
+        return instances, [part for part in self._parts(now) if part.id in set(ids)] if len(named) < len(ids) else []
 
     # --- what is set aside -------------------------------------------------------------------------------------------
 
@@ -269,6 +279,13 @@ class Region:
         for each in self.described((), now):
             yield from (card for card in each.cards if card.instance)
         yield from (each for each in self._left.values() if isinstance(each, Card))
+
+    def has_part(self, id_: str, now: float) -> bool:
+        return any(each.id == id_ for each in self._parts(now))
+
+    def _parts(self, now: float) -> Iterator[Disk | Card]:
+        yield from self.disks(now)
+        yield from self.cards(now)
 
     def discard(self, part: Disk | Card) -> None:
         """Delete what outlived its instance."""

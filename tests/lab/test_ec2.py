@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import time
@@ -192,6 +193,15 @@ def test_what_a_launch_names_must_exist(double: Double, wrong: dict[str, Any], c
         double.run(**wrong)
     assert refused(error)[0] == code
     assert double.describe() == {}
+
+
+def test_user_data_is_handed_on_as_it_came_and_is_not_too_long(double: Double) -> None:
+    (one,) = ids(double.run(UserData="#!/bin/sh\necho hello\n"))
+    said = double.client().describe_instance_attribute(InstanceId=one, Attribute="userData")
+    assert base64.b64decode(said["UserData"]["Value"]) == b"#!/bin/sh\necho hello\n"
+    with pytest.raises(botocore.exceptions.ClientError, match="limited to 16384 bytes") as error:
+        double.run(UserData="x" * 16385)
+    assert refused(error) == ("InvalidParameterValue", 400)
 
 
 def test_other_credentials_are_refused(double: Double) -> None:

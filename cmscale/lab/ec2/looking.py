@@ -51,6 +51,23 @@ def get_console_output(scene: Scene) -> Answer:
     return scene.told({"InstanceId": instance.id, "Timestamp": scene.now, "Output": told})
 
 
+def describe_instance_attribute(scene: Scene) -> Answer:
+    """The user data or the type of an instance; EC2 shows many more."""
+    for name in ("InstanceId", "Attribute"):
+        if name not in scene.asked:
+            raise Refused("MissingParameter", f"The request must contain the parameter {name}")
+    scene.stop_here_if_dry()
+    (instance,) = scene.region.described([scene.asked["InstanceId"]], scene.now)
+    shown = {
+        "userData": {"UserData": {"Value": instance.launch.user_data} if instance.launch.user_data else {}},
+        "instanceType": {"InstanceType": {"Value": instance.launch.type}},
+    }
+    attribute = scene.asked["Attribute"]
+    if attribute not in shown:
+        raise Refused("UnsupportedOperation", f"The lab shows no {attribute} of an instance, but {', '.join(shown)}.")
+    return scene.told({"InstanceId": instance.id, **shown[attribute]})
+
+
 # --- filters and pages -----------------------------------------------------------------------------------------------
 
 
