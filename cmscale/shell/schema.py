@@ -208,6 +208,12 @@ def _http(url: str) -> str:
     return url
 
 
+class CostTag(Enum):
+    ACCOUNT = "account"
+    USER = "user"
+    JOB = "job"
+
+
 class SiteTable(Table):
     kind: Annotated[SiteKind, AfterValidator(_startable)]
     region: Filled
@@ -219,6 +225,7 @@ class SiteTable(Table):
     call_burst: Count = 5
     call_refill: Rate = 2.0
     expiry_margin: Duration = 900.0
+    cost_tags: Annotated[tuple[CostTag, ...], AfterValidator(unique)] = ()
 
 
 class AwsSettings(Table):

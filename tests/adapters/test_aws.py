@@ -394,6 +394,28 @@ def test_a_machine_with_a_spoilt_tag_is_listed_without_a_node(site: AwsSite, ec2
     assert {machine.id: machine.node for machine in site.list()} == {one: "", other: ""}
 
 
+def test_machines_their_volumes_and_interfaces_bear_what_made_them_and_for_whom(site: AwsSite, ec2: Ec2) -> None:
+    made = replace(launch("tagged", "e1"), tags={"cm-scale:user": "ada", "cm-scale:node": "e9"})
+    (outcome,) = site.start(made).values()
+    client = boto3.client("ec2", region_name=REGION, endpoint_url=ec2.endpoint)
+    (instance,) = client.describe_instances(InstanceIds=[outcome.machine])["Reservations"][0]["Instances"]
+    wanted = {
+        "cm-scale:operation": "tagged",
+        "cm-scale:node": "e1",
+        "cm-scale:image": ec2.image,
+        "cm-scale:user": "ada",
+    }
+    of_machine = [{"Name": "attachment.instance-id", "Values": [outcome.machine]}]
+    volumes = client.describe_volumes(Filters=of_machine)["Volumes"]
+    interfaces = client.describe_network_interfaces(Filters=of_machine)["NetworkInterfaces"]
+    client.close()
+    assert (len(volumes), len(interfaces)) == (1, 1)
+    for listed in (instance["Tags"], volumes[0]["Tags"], interfaces[0]["TagSet"]):
+        tags = {tag["Key"]: tag["Value"] for tag in listed}
+        assert wanted.items() <= tags.items()
+    site.delete([outcome.machine])
+
+
 # --- machines that are powered on again ------------------------------------------------------------------------------
 
 

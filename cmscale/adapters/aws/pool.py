@@ -13,6 +13,7 @@ from cmscale.model import Shape
 CLUSTER_TAG = "cm-scale:cluster"
 NODE_TAG = "cm-scale:node"
 OPERATION_TAG = "cm-scale:operation"
+IMAGE_TAG = "cm-scale:image"
 
 _NOTHING = Shape(0, 0)
 
@@ -100,7 +101,10 @@ class AwsPool:
         """All of RunInstances but its counts and its token, for a pool of one offer."""
         (offer,) = self.offers
         request = self.machine(facts, script, offer.subnet)
-        request |= {"InstanceType": offer.instance_type, "TagSpecifications": tagged(tags, "instance", "volume")}
+        request |= {
+            "InstanceType": offer.instance_type,
+            "TagSpecifications": tagged(tags, "instance", "volume", "network-interface"),
+        }
         if self.placement_group:
             request["Placement"] = {"GroupName": self.placement_group}
         if self.capacity_reservation:
