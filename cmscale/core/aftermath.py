@@ -35,6 +35,8 @@ def after_notice(before: Closure | None, why: str, now: float) -> Closure:
     return struck(before, Result.CAPACITY, why, now)
 
 
-def settled(outcomes: Mapping[NodeName, Outcome]) -> bool:
-    """False if a call may or may not have taken effect: it is then made again under the same operation."""
-    return all(outcome.result is not Result.TRANSIENT for outcome in outcomes.values())
+def settled(outcomes: Mapping[NodeName, Outcome], *, again: bool = False) -> bool:
+    """False if a call may or may not have taken effect: it is then made again under the same operation. A call that is
+    made again and not let through says nothing of the one before."""
+    unknown = {Result.TRANSIENT, Result.THROTTLED, Result.AUTH} if again else {Result.TRANSIENT}
+    return all(outcome.result not in unknown for outcome in outcomes.values())

@@ -116,7 +116,7 @@ def act(view: Snapshot, plan: Plan, world: World, memory: Memory, limits: Limits
     world.journal.begin(calls)
     for fact in consequences.facts(view, plan, limits):
         world.journal.put_fact(fact)
-    _learn_from_boots(view, plan, world)
+    _learn_from_boots(view, plan, world, memory)
     _learn_from_notices(view, world, memory)
     for operation in calls:
         _age_s(operation, world, memory)
@@ -164,28 +164,37 @@ def _age_s(operation: Operation, world: World, memory: Memory) -> float:
     return memory.ages.of(operation.id, operation.began, world.clock.now(), world.clock.steady(), None)
 
 
-def _learn_from_boots(view: Snapshot, plan: Plan, world: World) -> None:
-    """A machine given up before it served counts against its pool; one that joined speaks for it."""
+def _learn_from_boots(view: Snapshot, plan: Plan, world: World, memory: Memory) -> None:
+    """A machine given up before it served counts against its pool; one that joined speaks for it. Of many that are
+    given up at once no more count than close the pool: they have failed together, not one after the other."""
     closed = dict(view.closed)
+    closed_now: set[PoolName] = set()
+    given_up: set[MachineId] = set()
     for action in plan.actions:
         node = view.nodes.get(action.node)
         if node is None or node.pool is None:
             continue
         if action.verb in {Verb.DELETE, Verb.STOP} and node.unfit and node.power is not Power.STOPPING:
+            given_up.add(MachineId(action.arg))
             before = closed.get(node.pool)
-            if before and before.why == node.sick:
-                continue  # the same machine, whose deletion has to be asked for again
+            again = action.arg in memory.given_up or (before and before.why == node.sick)
+            if again or node.pool in closed_now:
+                continue  # again: the same machine, whose deletion has to be asked for once more
             closed[node.pool] = aftermath.after_failed_boot(before, node.sick, view.now)
             world.journal.close(node.pool, closed[node.pool])
+            if closed[node.pool].until:
+                closed_now.add(node.pool)
         elif action.verb is Verb.RESUME and node.pool in closed and closed[node.pool].result is Result.BOOT:
             del closed[node.pool]
             world.journal.close(node.pool, None)
+    memory.given_up = given_up
 
 
 def _learn_from_notices(view: Snapshot, world: World, memory: Memory) -> None:
     """A cloud that takes a spot machine back needs the room itself: the next one had better come from elsewhere. A
     retirement or an upkeep that it announces for others says nothing of the kind."""
     noticed = {node.machine.id: node for node in view.nodes.values() if node.machine and node.notice}
+    wanted_back: dict[PoolName, str] = {}
     events: list[Event] = []
     for name, node in noticed.items():
         if name in memory.noticed or node.notice is None or node.pool is None:
@@ -193,8 +202,11 @@ def _learn_from_notices(view: Snapshot, world: World, memory: Memory) -> None:
         text = f"{node.name} is taken back by {node.site} in {node.notice.deadline - view.now:.0f} s: {node.notice.why}"
         events.append(Event(view.now, EventKind.RECLAIMED, node.name, text))
         if view.pools[node.pool].market == "spot":
-            before = world.journal.closed().get(node.pool)
-            world.journal.close(node.pool, aftermath.after_notice(before, node.notice.why, view.now))
+            wanted_back[node.pool] = node.notice.why
+    # However many machines it takes at once, it says so once.
+    for pool, why in wanted_back.items():
+        before = world.journal.closed().get(pool)
+        world.journal.close(pool, aftermath.after_notice(before, why, view.now))
     memory.noticed = set(noticed)
     if events:
         world.journal.tell(events)
@@ -207,7 +219,7 @@ def _carry_out(operation: Operation, view: Snapshot, world: World) -> None:
         machines = zip(operation.nodes, operation.machines, strict=True)
         failed = [(node, machine) for name, machine in machines if (node := view.nodes.get(name)) and node.sick]
         _at_once([partial(_keep, view.now, provider, node, machine, world) for node, machine in failed])
-    _perform(operation, world, 0.0)
+    _perform(operation, world, 0.0, again=False)
 
 
 def _keep(now: float, provider: Provider, node: Node, machine: MachineId, world: World) -> None:
@@ -244,7 +256,9 @@ def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] =
             age_s = _age_s(operation, world, memory)
             memory.again[operation.id] = steady + min(max(age_s, 1.0), 60.0)
             again.append((operation, age_s))
-    deeds = [_begin(operation, world, partial(_perform, operation, world, age_s)) for operation, age_s in again]
+    deeds = [
+        _begin(operation, world, partial(_perform, operation, world, age_s, again=True)) for operation, age_s in again
+    ]
     _hear(deeds, world.beside)
     open_still = {operation.id for operation in world.journal.under_way()}
     memory.again = {name: at for name, at in memory.again.items() if name in open_still}
@@ -258,8 +272,8 @@ def _at_once(calls: Sequence[Callable[[], None]]) -> None:
         each.result()
 
 
-def _perform(operation: Operation, world: World, age_s: float) -> None:
-    """Make the call of an operation that is so old, and write down what came of it."""
+def _perform(operation: Operation, world: World, age_s: float, *, again: bool) -> None:
+    """Make the call of an operation that is so old, perhaps again, and write down what came of it."""
     provider = world.providers[_site(operation, world)]
     now = world.clock.now()
     complaints = _run_scripts(operation, world)
@@ -275,7 +289,7 @@ def _perform(operation: Operation, world: World, age_s: float) -> None:
         after = aftermath.after_launch(before, outcomes, now)
         if after != before:
             world.journal.close(operation.pool, after)
-    if operation.verb is not Verb.START or aftermath.settled(outcomes):
+    if operation.verb is not Verb.START or aftermath.settled(outcomes, again=again):
         world.journal.finish(operation.id, outcomes, world.clock.now())
 
 

@@ -24,7 +24,8 @@ from cmscale.shell.timekeeping import move_along
 
 REST_PER_LOOK = 10.0
 """A look may cost Slurm and the clouds a tenth of our time at most: a small cluster is looked at every second, and
-one where a look takes 2 s is looked at every 20 s."""
+one where a look takes 2 s is looked at every 20 s. But where nodes were drained so that their machines can go, one more
+look follows at once and gives them back: a thousand idle machines cost more than a look."""
 
 REST_PER_VAIN_LOOK = 1.0
 """Whoever does not answer bears no load, and may be back the next moment with nodes to be parked at once. The first
@@ -156,14 +157,16 @@ def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None
     What there is to do between two ticks is done after each, and again and again during a long rest. Raises Deposed if
     another daemon leads by now.
     """
-    vain_before = False
+    vain_before = hurried = False
     while True:
         rest_s = daemon.tick_s
         try:
             look = tick(daemon)
             told(look)
             vain = _is_vain(look)
-            rest_s = max(rest_s, look.observe_s * (REST_PER_VAIN_LOOK if vain or vain_before else REST_PER_LOOK))
+            hurried = daemon.may_act and _gives_back_next(look) and not hurried
+            if not hurried:
+                rest_s = max(rest_s, look.observe_s * (REST_PER_VAIN_LOOK if vain or vain_before else REST_PER_LOOK))
             vain_before = vain
         except Deposed:  # another daemon goes on from here
             raise
@@ -186,6 +189,10 @@ def _rest(clock: Clock, seconds: float, between: Callable[[], None]) -> bool:
         if clock.wait(min(left, BETWEEN_S)):
             return True
     return False
+
+
+def _gives_back_next(look: Look) -> bool:
+    return any(action.verb is Verb.DRAIN and action.arg != "off" for action in look.plan.actions)
 
 
 def _is_vain(look: Look) -> bool:

@@ -113,6 +113,8 @@ class Memory:
     """Since when machines that are on their way out have been seen so."""
     noticed: set[MachineId] = field(default_factory=set)
     """Machines whose taking back has been told."""
+    given_up: set[MachineId] = field(default_factory=set)
+    """Machines that were given up in the last tick before they had served; each counts once against its pool."""
     closed: Mapping[PoolName, Closure] = field(default_factory=dict)
     """What stood against pools at the last look, to tell of changes."""
     ledger: Ledger = field(default_factory=Ledger)

@@ -73,6 +73,12 @@ def _window(value: object) -> Window:
     return hours.window(value)
 
 
+def _controllers(hosts: str) -> str:
+    if hosts and not re.fullmatch(r"[\w.-]+(:\d+)?(,[\w.-]+(:\d+)?)*", hosts, re.ASCII):
+        raise ValueError(f'expected hosts such as "head:6817" or "head1,head2", got {shown(hosts)}')
+    return hosts
+
+
 def _journal(value: object, info: ValidationInfo) -> Path | URL | None:
     expected = 'expected a path, or a URL such as "postgresql://cm-scale@db.example.org/cm_scale"'
     if not isinstance(value, str):
@@ -166,6 +172,7 @@ class SlurmSettings(Table):
     bin_dir: OptionalPath = None
     include: FilePath = Path("/etc/slurm/cm-scale.conf")
     time_limit_s: Annotated[Some, Field(validation_alias="time_limit")] = 20.0
+    conf_server: Annotated[str, AfterValidator(_controllers)] = ""
 
 
 class LimitsTable(Table):
@@ -251,6 +258,7 @@ class AwsSettings(Table):
     key_name: str = ""
     instance_profile: str = ""
     user_data: OptionalPath = None
+    bootstrap: bool = True
 
     @property
     def types(self) -> tuple[str, ...]:

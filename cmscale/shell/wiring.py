@@ -36,6 +36,7 @@ from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World
 from cmscale.shell.offering import STRATEGIES
 from cmscale.shell.schema import Mode, SlurmBackend
+from cmscale.shell.shipped import share_dir
 
 GRACE_S = 5.0
 """How long calls in flight may take to end after SIGTERM. What does not end is in the journal, and taken up again."""
@@ -123,14 +124,14 @@ def provider(config: Config, name: SiteName, buckets: Buckets | None = None) -> 
         config.cluster,
         name,
         settings.site.region,
-        {pool: _aws_pool(each) for pool, each in config.pools.items() if each.pool.site == name},
+        {pool: _aws_pool(config, each) for pool, each in config.pools.items() if each.pool.site == name},
         endpoint_url=settings.endpoint_url,
         profile=settings.profile,
         buckets=buckets,
     )
 
 
-def _aws_pool(settings: PoolSettings) -> AwsPool:
+def _aws_pool(config: Config, settings: PoolSettings) -> AwsPool:
     aws, pool = settings.aws, settings.pool
     return AwsPool(
         instance_types=aws.types,
@@ -139,7 +140,8 @@ def _aws_pool(settings: PoolSettings) -> AwsPool:
         security_groups=aws.security_groups,
         key_name=aws.key_name,
         instance_profile=aws.instance_profile,
-        user_data=aws.user_data,
+        user_data=user_data(settings),
+        conf_server=config.slurm.conf_server,
         market=pool.market,
         promised=pool.shape,
         allocation_strategy=aws.allocation_strategy or STRATEGIES[pool.market][0],
@@ -151,6 +153,12 @@ def _aws_pool(settings: PoolSettings) -> AwsPool:
         volume_gb=aws.volume_gb,
         volume_type=aws.volume_type,
     )
+
+
+def user_data(pool: PoolSettings) -> Path | None:
+    """What its machines run at their first boot: the site's own script; or ours, if they are to be nodes of Slurm's."""
+    ours = share_dir("etc") / "aws" / "node.sh" if pool.aws.bootstrap and pool.pool.partitions else None
+    return pool.aws.user_data or ours
 
 
 def declared(config: Config) -> list[Declared]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 import json
 import subprocess
@@ -325,6 +326,20 @@ def test_a_wrong_pool_is_an_outcome_of_each_node(
     assert results(outcomes) == {"e1": expected, "e2": expected}
 
 
+def test_user_data_that_is_too_long_is_told_with_its_pool_and_size_and_nothing_is_launched(
+    connect: Connect, pool: AwsPool, ec2: Ec2, tmp_path: Path
+) -> None:
+    script = tmp_path / "boot.sh"
+    script.write_text("".join(hashlib.sha256(b"%d" % number).hexdigest() for number in range(700)))
+    since = time.time()
+    site = connect(replace(pool, user_data=script))
+    outcome = site.start(operation("e1"))[NodeName("e1")]
+    assert outcome.result is Result.BAD_REQUEST
+    assert outcome.detail.startswith(f"pool t4: user data {script} is 44800 bytes long, ")
+    assert ec2.calls("RunInstances", since) == []
+    assert list(site.problems()) == [outcome.detail]
+
+
 def test_a_pool_of_another_site_is_a_bad_request(site: AwsSite) -> None:
     assert results(site.start(replace(operation("e1"), pool=PoolName("other")))) == {"e1": "bad-request"}
 
@@ -395,17 +410,18 @@ def test_a_machine_with_a_spoilt_tag_is_listed_without_a_node(site: AwsSite, ec2
 
 
 def test_machines_their_volumes_and_interfaces_bear_what_made_them_and_for_whom(site: AwsSite, ec2: Ec2) -> None:
-    made = replace(launch("tagged", "e1"), tags={"cm-scale:user": "ada", "cm-scale:node": "e9"})
+    made = replace(operation("e1"), tags={"cm-scale:user": "ada", "cm-scale:node": "e9"})
     (outcome,) = site.start(made).values()
+    assert outcome.machine
     client = boto3.client("ec2", region_name=REGION, endpoint_url=ec2.endpoint)
     (instance,) = client.describe_instances(InstanceIds=[outcome.machine])["Reservations"][0]["Instances"]
     wanted = {
-        "cm-scale:operation": "tagged",
+        "cm-scale:operation": made.id,
         "cm-scale:node": "e1",
         "cm-scale:image": ec2.image,
         "cm-scale:user": "ada",
     }
-    of_machine = [{"Name": "attachment.instance-id", "Values": [outcome.machine]}]
+    of_machine: Any = [{"Name": "attachment.instance-id", "Values": [str(outcome.machine)]}]
     volumes = client.describe_volumes(Filters=of_machine)["Volumes"]
     interfaces = client.describe_network_interfaces(Filters=of_machine)["NetworkInterfaces"]
     client.close()

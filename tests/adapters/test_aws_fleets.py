@@ -6,14 +6,15 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
 from cmscale.adapters.aws import AwsPool, AwsSite
-from cmscale.model import MachineId, MachineState, NodeName, Operation, Result, Shape
-from tests.adapters.test_aws import REGION, Connect, Ec2, connect, ec2, operation, results, served
+from cmscale.model import MachineId, MachineState, NodeName, Operation, PoolName, Result, Shape, SiteName
+from tests.adapters.test_aws import POOL, REGION, Connect, Ec2, connect, ec2, operation, results, served
 
 __all__ = ["connect", "ec2", "served"]
 """Fixtures."""
@@ -280,6 +281,19 @@ def test_a_template_that_no_pool_needs_any_more_is_swept(connect: Connect, pool:
     assert new != old
 
 
+def test_a_pool_whose_user_data_cannot_be_read_holds_up_no_other_and_then_nothing_is_swept(
+    ec2: Ec2, pool: AwsPool, amazon: Any, connect: Connect
+) -> None:
+    connect(cluster="beside").start(operation("e1"))
+    pools = {
+        POOL: replace(pool, volume_gb=60),
+        PoolName("broken"): replace(pool, user_data=Path("/no/such/script")),
+    }
+    site = AwsSite("beside", SiteName("east"), REGION, pools, endpoint_url=ec2.endpoint)
+    assert results(site.start(operation("e2"))) == {"e2": "ok"}
+    assert len(templates(amazon, "beside")) == 2
+
+
 def test_a_template_that_somebody_deleted_is_made_anew(connect: Connect, amazon: Any) -> None:
     site = connect(cluster="deleted-template")
     site.start(operation("e1"))
@@ -304,6 +318,8 @@ def test_what_every_machine_is_stands_in_the_template(connect: Connect, pool: Aw
         "VolumeType": "gp3",
     }
     assert data["NetworkInterfaces"][0]["AssociatePublicIpAddress"] is False
+    tags = [{"Key": "cm-scale:cluster", "Value": "whole-template"}]
+    assert {"ResourceType": "network-interface", "Tags": tags} in data["TagSpecifications"]
 
 
 # --- checking --------------------------------------------------------------------------------------------------------
@@ -331,3 +347,25 @@ def test_every_type_must_have_what_is_promised(connect: Connect, pool: AwsPool) 
         "pool t4: gpus = 1, but a c5.xlarge has 0",
     ]
     assert site.start(operation("e1"))[NodeName("e1")].result is Result.OK
+
+
+def test_user_data_of_a_fleet_cannot_name_the_nodes_of_a_launch(
+    connect: Connect, pool: AwsPool, tmp_path: Path
+) -> None:
+    script = tmp_path / "boot.sh"
+    script.write_text("#!/bin/sh\necho @NODES@\n")
+    (told,) = connect(replace(pool, user_data=script)).problems()
+    assert told.startswith(f"pool t4: user data {script} names @NODES@, which is empty for a pool of several types")
+
+
+@pytest.mark.slow
+def test_a_thousand_nodes_are_two_launch_calls_and_each_machine_has_a_name_of_its_own(site: AwsSite, ec2: Ec2) -> None:
+    since = time.time()
+    op = operation(*(f"k{number}" for number in range(1000)))
+    outcomes = site.start(op)
+    assert set(results(outcomes).values()) == {"ok"}
+    assert [len(ec2.calls(action, since)) for action in ("CreateFleet", "CreateTags", "RunInstances")] == [2, 2, 0]
+    assert by_name(site) == {node: outcome.machine for node, outcome in outcomes.items()}
+    since = time.time()
+    assert set(results(site.delete([*by_name(site).values()])).values()) == {"ok"}
+    assert len(ec2.calls("TerminateInstances", since)) == 1

@@ -87,7 +87,7 @@ class Site:
 _clusters = iter(f"contract{number}" for number in range(10**6))
 
 
-@pytest.fixture(params=["in memory", "EC2"])
+@pytest.fixture(params=["in memory", "EC2", "EC2 with a choice"])
 def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     if request.param == "in memory":
         yield _in_memory()
@@ -97,8 +97,10 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         if name.startswith("AWS_"):
             monkeypatch.setenv(name, value)
     home = lab.regions["us-east-1"]
-    pool = AwsPool((_LAB_POOL.instance_type,), home["image"], (home["subnet"],))
-    pools = {POOL.name: pool, SPOT: replace(pool, market="spot")}
+    types = (_LAB_POOL.instance_type,)
+    subnets = tuple(home["subnets"].values()) if request.param == "EC2 with a choice" else (home["subnet"],)
+    pool = AwsPool(types, home["image"], subnets)
+    pools = {POOL.name: pool, SPOT: replace(pool, market="spot", allocation_strategy="price-capacity-optimized")}
 
     def connect() -> AwsSite:
         return AwsSite(next(_clusters), POOL.site, "us-east-1", pools, endpoint_url=lab.endpoint)

@@ -71,3 +71,10 @@ def test_only_a_call_of_unknown_effect_is_unsettled() -> None:
     node = NodeName("n")
     assert settled({node: refusal(Result.CAPACITY)})
     assert not settled({node: refusal(Result.TRANSIENT)})
+
+
+@pytest.mark.parametrize("result", [Result.THROTTLED, Result.AUTH])
+def test_a_call_made_again_that_is_not_let_through_settles_nothing(result: Result) -> None:
+    outcomes = {NodeName("n"): refusal(result)}
+    assert settled(outcomes)
+    assert not settled(outcomes, again=True)

@@ -211,7 +211,7 @@ def test_the_rest_of_the_api_is_there_too(double: Double) -> None:
     kinds = double.client().describe_instance_types(InstanceTypes=["g4dn.xlarge"])["InstanceTypes"]
     assert kinds[0]["VCpuInfo"]["DefaultVCpus"] == 4
     with pytest.raises(botocore.exceptions.ClientError) as error:
-        double.client().describe_placement_groups()
+        double.client().get_spot_placement_scores(InstanceTypes=["g5.xlarge"], TargetCapacity=1)
     assert refused(error)[0] == "UnsupportedOperation"
 
 

@@ -438,6 +438,11 @@ AFTER = len(SMALL.splitlines()) + 1
         ("image =", "imag =", '17: pools.t4.aws.imag: unknown key; did you mean "image"?'),
         ("[sites.east]", "[site.east]", '4: site: unknown key; did you mean "sites"?'),
         ("cpus = 4", "cpus = 0", "11: pools.t4.cpus: expected 1 or more, got 0"),
+        (
+            "[sites.east]",
+            '[slurm]\nconf_server = "head 6817"\n[sites.east]',
+            '5: slurm.conf_server: expected hosts such as "head:6817" or "head1,head2", got "head 6817"',
+        ),
         ("cpus = 4", "cpus = true", "11: pools.t4.cpus: expected a whole number, got true"),
         ("cpus = 4", 'cpus = "4"', '11: pools.t4.cpus: expected a whole number, got "4"'),
         ("cpus = 4", "", "8: pools.t4.cpus: missing; this key is required"),

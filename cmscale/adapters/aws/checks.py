@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +12,8 @@ from cmscale.adapters.aws.launching import Launching
 from cmscale.adapters.aws.names import LONGEST_TAG
 from cmscale.adapters.aws.pool import AwsPool
 from cmscale.model import Operation, OpId, PoolName, Verb
+from cmscale.ports import Misconfigured
 
-LONGEST_SCRIPT = 16 * 1024
 DRY = "DryRunOperation"
 """EC2's code for a call that would have succeeded."""
 
@@ -47,7 +48,7 @@ class Checks:
 
     def _of_pool(self, pool: AwsPool) -> Iterator[str]:
         sound = True
-        for check in (self._image, self._subnet, self._type, self._script):
+        for check in (self._image, self._subnet, self._type, self._script, self._list):
             for said in self._told(check, pool):
                 sound = False
                 yield said
@@ -90,12 +91,17 @@ class Checks:
 
     def _script(self, pool: AwsPool) -> Iterator[str]:
         try:
-            size = len(pool.script(self.cluster, "").encode())
-        except (OSError, UnicodeDecodeError) as error:
-            yield f"the user data cannot be read: {error}"
-        else:
-            if size > LONGEST_SCRIPT - LONGEST_TAG:
-                yield f"user data {pool.user_data} is longer than EC2 takes, {LONGEST_SCRIPT} bytes with its lists"
+            pool.script(self.cluster, "n" * LONGEST_TAG)
+        except Misconfigured as error:
+            yield str(error)
+
+    def _list(self, pool: AwsPool) -> Iterator[str]:
+        with suppress(OSError):
+            if pool.user_data and len(pool.offers) > 1 and b"@NODES@" in pool.user_data.read_bytes():
+                yield (
+                    f"user data {pool.user_data} names @NODES@, which is empty for a pool of several types or subnets; "
+                    "a machine finds its node by its tags"
+                )
 
     def _launch(self, pool: AwsPool) -> Iterator[str]:
         """One offer of the pool is tried as a launch of its own; what a fleet needs beside it is asked for as such."""

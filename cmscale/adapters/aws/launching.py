@@ -17,9 +17,10 @@ from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.lookups import Lookups
 from cmscale.adapters.aws.machines import as_machine, started
 from cmscale.adapters.aws.names import NO_ORDER_YET, LaunchCall, launch_calls, marks, order_tags
-from cmscale.adapters.aws.pool import CLUSTER_TAG, IMAGE_TAG, NODE_TAG, OPERATION_TAG, AwsPool, Offer
+from cmscale.adapters.aws.pool import CLUSTER_TAG, IMAGE_TAG, NODE_TAG, OPERATION_TAG, AwsPool, Offer, tagged
 from cmscale.adapters.aws.templates import Templates, encoded
 from cmscale.model import MachineId, NodeName, Operation, Outcome, PoolName, Result, SiteName
+from cmscale.ports import Misconfigured
 
 REPEATS = 2
 """How often a call whose answer was lost is made again."""
@@ -70,7 +71,7 @@ class Launching:
 
     def request(self, pool: AwsPool, operation: Operation, label: str) -> dict[str, Any]:
         """All of RunInstances but its counts and its token, for the best offer of the pool; raises what boto3 raises,
-        and OSError if the user data cannot be read."""
+        and Misconfigured if the user data will not do."""
         facts = self._lookups.facts(pool)
         return pool.request(facts, pool.script(self._cluster, label), self._tags(pool, operation, label))
 
@@ -93,8 +94,8 @@ class Launching:
             return (self._fleet if len(pool.offers) > 1 else self._run)(operation, call, pool)
         except self._errors.any as error:
             return _alike(call, self._errors.outcome(error))
-        except (OSError, UnicodeDecodeError) as error:
-            return _alike(call, Outcome(Result.BAD_REQUEST, f"the user data cannot be read: {error}"))
+        except Misconfigured as error:
+            return _alike(call, Outcome(Result.BAD_REQUEST, f"pool {operation.pool}: {error}"))
 
     def _run(self, operation: Operation, call: LaunchCall, pool: AwsPool) -> Mapping[NodeName, Outcome]:
         nodes = call.nodes
@@ -198,7 +199,9 @@ class Launching:
     def _template_data(self, pool: AwsPool) -> dict[str, Any]:
         """The same for all launches of a pool: a machine of a fleet learns from its tags which node it is."""
         script = pool.script(self._cluster, "")
-        return pool.machine(self._lookups.facts(pool), encoded(script) if script else "")
+        # A fleet tags its machines and their volumes, and leaves interfaces to its template.
+        tags = tagged({CLUSTER_TAG: self._cluster}, "network-interface")
+        return pool.machine(self._lookups.facts(pool), encoded(script) if script else "") | {"TagSpecifications": tags}
 
     def _templates_in_use(self) -> list[str]:
         """Of all pools; raises as `_template_data` does, so that nothing is swept on doubt."""

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
+from itertools import count, takewhile
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -61,9 +61,8 @@ def launch_calls(operation: Operation) -> list[LaunchCall]:
 def node_of(machine: str, tags: Mapping[str, str], index: int) -> NodeName:
     """The node that a machine is, by its tags and its launch index; "" if they do not say."""
     nodes = names(tags.get(NODE_TAG, ""))
-    place: int | None = index
-    if order := order_in(tags):
-        place = position(machine, order)
+    order = order_in(tags)
+    place = index if order is None else position(machine, order)
     return nodes[place] if place is not None and place < len(nodes) else NodeName("")
 
 
@@ -87,11 +86,13 @@ def order_tags(order: Sequence[str]) -> dict[str, str]:
     return {f"{ORDER_TAG}{number}": part for number, part in enumerate(parts)}
 
 
-def order_in(tags: Mapping[str, str]) -> list[str]:
-    """The marks that the tags of a machine hold; none if it is of no fleet."""
-    parts = ((key.removeprefix(ORDER_TAG), value) for key, value in tags.items() if key.startswith(ORDER_TAG))
-    numbered = sorted((int(number), value) for number, value in parts if number.isdigit())
-    return " ".join(value or "..." for _, value in numbered).split()
+def order_in(tags: Mapping[str, str]) -> list[str] | None:
+    """The marks that the tags of a machine hold, as far as they are there; None if it is of no fleet."""
+    if f"{ORDER_TAG}0" not in tags:
+        return None
+    parts = (tags.get(f"{ORDER_TAG}{number}", "") for number in count())
+    # What comes after a part that is missing would be at another place than it seems.
+    return " ".join(takewhile(lambda part: part not in {"", *NO_ORDER_YET.values()}, parts)).split()
 
 
 @lru_cache(maxsize=65536)

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cmscale.adapters.aws.userdata import user_data
 from cmscale.model import Shape
 
 CLUSTER_TAG = "cm-scale:cluster"
@@ -50,7 +51,10 @@ class AwsPool:
     key_name: str = ""
     instance_profile: str = ""
     user_data: Path | None = None
-    """A script; @CLUSTER@ and @NODES@ in it become the cluster and the folded list of the nodes launched together."""
+    """A script; @CLUSTER@, @NODES@ and @CONF_SERVER@ in it become the cluster, the folded list of the nodes launched
+    together, and `conf_server`."""
+    conf_server: str = ""
+    """Where a slurmd gets its configuration; empty: from its image."""
     market: str = "on-demand"
     promised: Shape = _NOTHING
     """What Slurm is told a node has; compared with the instance types' room by `problems`."""
@@ -76,7 +80,7 @@ class AwsPool:
     def spot(self) -> bool:
         return self.market == "spot"
 
-    def machine(self, facts: Facts, script: str, subnet: str = "") -> dict[str, Any]:
+    def machine(self, facts: Facts, script: str | bytes, subnet: str = "") -> dict[str, Any]:
         """What every machine of the pool is, as both RunInstances and a launch template take it; a template leaves the
         subnet open."""
         request: dict[str, Any] = {
@@ -97,7 +101,7 @@ class AwsPool:
             request["UserData"] = script
         return request
 
-    def request(self, facts: Facts, script: str, tags: Mapping[str, str]) -> dict[str, Any]:
+    def request(self, facts: Facts, script: bytes, tags: Mapping[str, str]) -> dict[str, Any]:
         """All of RunInstances but its counts and its token, for a pool of one offer."""
         (offer,) = self.offers
         request = self.machine(facts, script, offer.subnet)
@@ -114,11 +118,11 @@ class AwsPool:
             request["InstanceMarketOptions"] = {"MarketType": "spot" if self.spot else "capacity-block"}
         return request
 
-    def script(self, cluster: str, label: str) -> str:
-        """The user data of one launch; empty if there is none."""
+    def script(self, cluster: str, label: str) -> bytes:
+        """The user data of one launch, empty if there is none; Misconfigured if it will not do."""
         if self.user_data is None:
-            return ""
-        return self.user_data.read_text(encoding="utf-8").replace("@CLUSTER@", cluster).replace("@NODES@", label)
+            return b""
+        return user_data(self.user_data, {"CLUSTER": cluster, "NODES": label, "CONF_SERVER": self.conf_server})
 
     def _interfaces(self, efa: int, subnet: str) -> list[dict[str, Any]]:
         first: dict[str, Any] = {"DeviceIndex": 0, "DeleteOnTermination": True}

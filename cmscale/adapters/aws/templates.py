@@ -11,12 +11,14 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.pool import CLUSTER_TAG, tagged
 from cmscale.model import SiteName
+from cmscale.ports import Misconfigured
 
 SITE_TAG = "cm-scale:site"
 PAGE = 200
@@ -39,7 +41,8 @@ class Templates:
         if name not in self._there:
             self._make(data)
             self._there.add(name)
-            self._sweep({name, *in_use()})
+            with suppress(Misconfigured):  # what a pool that is wrong needs is not known, and no other waits for it
+                self._sweep({name, *in_use()})
         return name
 
     def name(self, data: Mapping[str, Any]) -> str:
@@ -84,6 +87,6 @@ class Templates:
             return
 
 
-def encoded(script: str | bytes) -> str:
+def encoded(script: bytes) -> str:
     """User data as a template takes it; the SDK encodes it for RunInstances alone."""
-    return base64.b64encode(script.encode() if isinstance(script, str) else script).decode()
+    return base64.b64encode(script).decode()

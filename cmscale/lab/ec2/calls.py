@@ -107,6 +107,8 @@ class Scene:
     moto: Surroundings
     directory: Path
     now: float
+    motos: Callable[[], Mapping[str, Any]]
+    """What moto answers to the same call, in boto3's words."""
 
     def stop_here_if_dry(self) -> None:
         if self.asked.get("DryRun"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
 from cmscale.lab import console, words
 from cmscale.lab.ec2.calls import Answer, Scene
-from cmscale.lab.filters import Filters, passes, request_passes
+from cmscale.lab.filters import INSTANCE, REQUEST, Filters, check, of_instance, of_request, suits
 from cmscale.lab.instances import Instance, Refused, State
 
 PAGE = 1000
@@ -64,26 +65,33 @@ def _page(scene: Scene, ids_name: str, *, spot: bool = False) -> tuple[list[Inst
         raise Refused(
             "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
         )
-    filters, fits = filters_of(scene), request_passes if spot else passes
+    filters = filters_of(scene)
+    check(filters, REQUEST if spot else INSTANCE)
     there = (scene.region.requested if spot else scene.region.described)(ids, scene.now, after=_after(scene))
-    found = [each for each in there if fits(each, filters, times, scene.now)]
-    return cut(scene, found, lambda each: each.serial)
+
+    def wanted(one: Instance) -> bool:
+        if spot:
+            return suits(of_request(one, filters, one.request_state(scene.now, times)), filters)
+        return suits(of_instance(one, filters, one.state(scene.now, times)), filters)
+
+    found = [each for each in there if not filters or wanted(each)]
+    size = _size(scene)
+    return found[:size], str(found[size - 1].serial) if len(found) > size else None
 
 
 def paged(scene: Scene, items: Iterable[Item]) -> tuple[list[Item], str | None]:
     """As much as one answer holds of a list that stays as it is, and the token of what follows."""
-    after = _after(scene)
-    numbered = [(number, item) for number, item in enumerate(items, 1) if number > after]
-    page, more = cut(scene, numbered, lambda each: each[0])
-    return [item for _, item in page], more
+    after, size = _after(scene), _size(scene)
+    found = list(islice(items, after, after + size + 1))
+    return found[:size], str(after + size) if len(found) > size else None
 
 
-def cut(scene: Scene, found: list[Item], place: Callable[[Item], int]) -> tuple[list[Item], str | None]:
-    size = scene.asked.get("MaxResults", PAGE)
+def _size(scene: Scene) -> int:
+    """How much one answer holds."""
+    size: int = scene.asked.get("MaxResults", PAGE)
     if not 5 <= size <= PAGE:
         raise Refused("InvalidParameterValue", f"Value ( {size} ) for parameter maxResults is invalid.")
-    page = found[:size]
-    return page, str(place(page[-1])) if len(found) > size else None
+    return size
 
 
 def _after(scene: Scene) -> int:
