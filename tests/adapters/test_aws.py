@@ -238,12 +238,13 @@ def test_all_settings_of_a_pool_are_asked_for(connect: Connect, pool: AwsPool, e
         "required",
         "enabled",
     )
-    for kind in "12":
-        words = [asked[f"TagSpecification.{kind}.Tag.{n}.{part}"] for n in range(1, 5) for part in ("Key", "Value")]
+    for kind in "123":
+        words = [asked[f"TagSpecification.{kind}.Tag.{n}.{part}"] for n in range(1, 6) for part in ("Key", "Value")]
         assert dict(zip(words[::2], words[1::2], strict=True)) == {
             "cm-scale:cluster": "whole",
             "cm-scale:node": "e[1-2]",
             "cm-scale:operation": op.id,
+            "cm-scale:image": ec2.image,
             "Name": "e[1-2]",
         }
 
