@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cmscale.lab import pricelist
 from cmscale.lab.ec2 import changing, fleets, launching, looking
 from cmscale.lab.ec2.calls import Action
 
@@ -14,6 +15,7 @@ ACTIONS: Mapping[str, Action] = {
     "DescribeInstances": looking.describe_instances,
     "DescribeInstanceStatus": looking.describe_instance_status,
     "DescribeSpotInstanceRequests": looking.describe_spot_instance_requests,
+    "DescribeSpotPriceHistory": pricelist.describe_spot_price_history,
     "GetConsoleOutput": looking.get_console_output,
     "TerminateInstances": changing.terminate_instances,
     "StopInstances": changing.stop_instances,
