@@ -20,6 +20,7 @@ from cmscale.cli import (
     overriding,
     pausing,
     policies,
+    pools,
     replaying,
     setting_up,
     trying,
@@ -57,6 +58,7 @@ for command in (
     setting_up.check,
     setting_up.slurm_conf,
     policies.policies_,
+    pools.pools_,
     trying.lab,
     trying.demo,
 ):

@@ -79,7 +79,7 @@ def status(path: Path, *, in_json: bool) -> None:
     view, decided, backend = _look(config)
     daemon = _daemon(config, view.now)
     daemon["troubles"] = [*dict.fromkeys([*daemon["troubles"], *problems])]
-    told = render.status_json(view, decided, daemon, backend)
+    told = render.status_json(view, decided, daemon, backend, wiring.markets(config).price)
     if in_json:
         click.echo(render.as_json(told))
     else:

@@ -57,6 +57,10 @@ class SiteSettings:
     site: Site
     endpoint_url: str
     profile: str
+    prices: bool
+    """May its cloud be asked what machines cost?"""
+    quotas: bool
+    """May it be asked how many the account may have?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class PoolSettings:
     """Further words for the NodeName line."""
     aws: AwsSettings
     scripts: Scripts
+    priced: bool
+    """The file says what its machines cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +210,7 @@ def _site(name: str, table: SiteTable) -> SiteSettings:
         launched=Bucket(table.launch_burst, table.launch_refill),
         calls=Bucket(table.call_burst, table.call_refill),
     )
-    return SiteSettings(site, table.endpoint_url, table.profile)
+    return SiteSettings(site, table.endpoint_url, table.profile, table.prices, table.quotas)
 
 
 def _pool(name: str, table: PoolTable) -> PoolSettings:
@@ -217,7 +223,7 @@ def _pool(name: str, table: PoolTable) -> PoolSettings:
         features=frozenset({*table.features, table.site}),
         market=table.market.value,
         family=table.family,
-        price_hour=table.price_hour,
+        price_hour=table.price_hour or 0.0,
         stopped_price_hour=table.stopped_price_hour,
         priority=table.priority,
         max=table.max,
@@ -235,7 +241,9 @@ def _pool(name: str, table: PoolTable) -> PoolSettings:
         shutdown_limit_s=table.shutdown_limit,
     )
     scripts = Scripts(table.prolog, table.epilog, table.scripts_limit)
-    return PoolSettings(pool, table.weight, MappingProxyType(table.slurm), table.aws, scripts)
+    return PoolSettings(
+        pool, table.weight, MappingProxyType(table.slurm), table.aws, scripts, table.price_hour is not None
+    )
 
 
 def _rules(file: FileTable) -> Rules:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from cmscale.adapters.aws.errors import errors
 from cmscale.adapters.aws.names import MOST_AT_ONCE
@@ -13,6 +14,7 @@ from cmscale.ports import Misconfigured, Unavailable
 
 if TYPE_CHECKING:
     import boto3
+    from botocore.config import Config
     from botocore.loaders import Loader
     from mypy_boto3_ec2 import EC2Client
 
@@ -43,6 +45,16 @@ class Connection:
         been looked at again. And EC2 says "no capacity" with status 500: repeating that would cost a launch."""
         return self._connect(attempts=1, answer_s=60)
 
+    def other(self, service: str, region: str = "") -> Any:
+        """A client of another service of the account, in this region or in that one.
+
+        An endpoint of the site's own leads there, too, unless it is Amazon's: that is EC2's alone.
+        """
+        host = urlsplit(self._endpoint_url).hostname or ""
+        endpoint = "" if host.endswith((".amazonaws.com", ".amazonaws.com.cn")) else self._endpoint_url
+        client: Any = self._session.client  # its overloads know the services by literal names alone
+        return client(service, region_name=region or self.region, endpoint_url=endpoint or None, config=_config(2, 20))
+
     def pages(self, call: str, item: str, filters: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Any]]:
         """All that a call describes, however many pages it takes."""
         client: Any = self.client
@@ -69,15 +81,10 @@ class Connection:
         return Unavailable(f"{where} does not answer: {self.errors.said(error)}")
 
     def _connect(self, attempts: int, answer_s: float) -> EC2Client:
-        from botocore.config import Config
-
-        config = Config(
-            connect_timeout=5,
-            read_timeout=answer_s,
-            retries={"mode": "standard", "total_max_attempts": attempts},
-        )
         try:
-            return self._session.client("ec2", endpoint_url=self._endpoint_url or None, config=config)
+            return self._session.client(
+                "ec2", endpoint_url=self._endpoint_url or None, config=_config(attempts, answer_s)
+            )
         except ValueError as error:
             raise Misconfigured(f"site {self.site} cannot be reached: {self.errors.said(error)}") from error
 
@@ -92,6 +99,14 @@ class Connection:
 
     def _of_profile(self) -> str:
         return f" of profile {self._session.profile_name}" if self._session.profile_name != "default" else ""
+
+
+def _config(attempts: int, answer_s: float) -> Config:
+    from botocore.config import Config
+
+    return Config(
+        connect_timeout=5, read_timeout=answer_s, retries={"mode": "standard", "total_max_attempts": attempts}
+    )
 
 
 def _session(site: SiteName, region: str, profile: str) -> boto3.Session:

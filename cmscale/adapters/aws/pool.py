@@ -31,6 +31,11 @@ class AwsPool:
     promised: Shape = _NOTHING
     """What Slurm is told a node has; compared with the instance type's room by `problems`."""
 
+    @property
+    def goods(self) -> str:
+        """What its machines are on the market."""
+        return f"{self.market} {self.instance_type} in {self.subnet}"
+
     def request(self, cluster: str, operation: OpId, label: str) -> dict[str, Any]:
         """All of RunInstances but its counts and its token; OSError if the user data cannot be read."""
         tags = {CLUSTER_TAG: cluster, NODE_TAG: label, OPERATION_TAG: operation, "Name": label}
