@@ -95,7 +95,8 @@ def may_start(view: Snapshot, pool: Pool, node: Node) -> bool:
 
 def starts(view: Snapshot, pool: Pool) -> bool:
     """True if the pool may start machines now, as far as its site is concerned."""
-    return view.shut(pool) is None and view.sites[pool.site].reachable and not view.drained(pool.site)
+    site = view.sites[pool.site]
+    return view.shut(pool) is None and site.reachable and not (view.drained(pool.site) or site.expiring(view.now))
 
 
 # --- one job against one kind ----------------------------------------------------------------------------------------

@@ -207,6 +207,14 @@ class Site:
     """Launch calls; EC2's own limit (docs: API throttling, RunInstances request tokens)."""
     quotas: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """How many CPUs of each family the account may have at once; without those that are not known."""
+    expires: float | None = None
+    """When its credentials end for good, as far as is known; None: not soon, or they are renewed by themselves."""
+    expiry_margin_s: float = 900.0
+    """Nothing is started with credentials that end within this time: who would give the machines back?"""
+
+    def expiring(self, now: float) -> bool:
+        """True if its credentials end so soon that nothing may be started with them."""
+        return self.expires is not None and self.expires - now < self.expiry_margin_s
 
     @property
     def reachable(self) -> bool:
@@ -321,14 +329,50 @@ class Machine:
     address: str = ""
     launched: float = 0.0
     op: OpId | None = None
+    site: SiteName | None = None
+    """Where it was seen; None where nobody has looked yet."""
+
+
+class LeftoverKind(Enum):
+    """What a machine may leave behind when it ends."""
+
+    VOLUME = "volume"
+    INTERFACE = "interface"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A part of ours that belongs to no machine any more, and is perhaps paid for."""
+
+    id: MachineId
+    kind: LeftoverKind
+    site: SiteName
+    node: NodeName
+    """What its tag says of the machine it belonged to."""
+    op: OpId | None = None
+    seen: float = 0.0
+    """When a look showed it last: such looks are seldom."""
+
+
+class Means(Enum):
+    """What a word of a cloud about a machine comes to."""
+
+    TAKEN = "taken"
+    """The machine is taken back at the deadline."""
+    SICK = "sick"
+    """The machine does not work, as far as the cloud can see."""
+    AT_RISK = "at-risk"
+    """The machine may be taken back soon, or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The cloud takes a machine back."""
+    """What a cloud announces about a machine: above all, that it takes it back."""
 
     deadline: float
+    """Infinite where nothing is taken back."""
     why: str
+    means: Means = Means.TAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +453,9 @@ class Node:
     for_job: JobId | None = None
     """The job for which its machine was started."""
     notice: Notice | None = None
+    """By which its machine is taken back."""
+    at_risk: str = ""
+    """Why its cloud thinks that the machine may be taken back soon; nothing is decided by it."""
     reserved: str = ""
     """The reservation that is active on it; only its jobs run there."""
     resting: str = ""
@@ -554,6 +601,10 @@ class FactKind(Enum):
     """A job was given a site; its subject is the job, its `why` the --constraint that its user gave."""
     REQUEUED = "requeued"
     """A job was requeued by us, since its node was taken back; its subject is the job."""
+    ORPHAN = "orphan"
+    """Nothing explains a machine of ours, or a part of one, since then; its subject is the machine."""
+    REAP = "reap"
+    """A person wants it deleted if that is still so; its subject is the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,8 +627,13 @@ class EventKind(Enum):
     FAILED_BOOT = "failed-boot"
     QUARANTINED = "quarantined"
     RECLAIMED = "reclaimed"
+    AT_RISK = "at-risk"
+    """A cloud warns that it may take a machine back."""
     REQUEUED = "requeued"
     GANG_GIVEN_BACK = "gang-given-back"
+    CREDENTIALS_END = "credentials-end"
+    ORPHANED = "orphaned"
+    REAPED = "reaped"
     OVERRIDE = "override"
     """A person decided otherwise: a pause, a keep, a drained site, and the end of each. None of them is left out."""
     POLICY_FAILED = "policy-failed"
@@ -822,7 +878,9 @@ class Snapshot:
     purses: tuple[Purse, ...] = ()
     """What has become of each budget."""
     surplus: tuple[Machine, ...] = ()
-    """Machines of ours beside the one that serves their node: second machines of a name."""
+    """Machines of ours that serve no node of ours: second machines of a name, and those of names that no pool has."""
+    leftovers: tuple[Leftover, ...] = ()
+    """Parts of machines that are gone, as the last look for them has shown them."""
     unseen: str = ""
     """Why Slurm could not be read; empty if it was."""
     unrecorded: str = ""
@@ -950,7 +1008,7 @@ class Action:
 
     verb: Verb
     node: NodeName
-    """Empty for a step that is a job's alone: pin, release."""
+    """Empty for a step that is a job's alone: pin, release. Of a machine that serves no node its id."""
     reason: str
     op: OpId
     pool: PoolName | None = None
@@ -961,6 +1019,8 @@ class Action:
     need: int = 1
     together: bool = False
     """start: all machines of the operation, or none."""
+    site: SiteName | None = None
+    """delete: where a machine is that serves no node, and so has no pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -998,6 +1058,14 @@ class Plan:
     """Whose wish each goal is."""
 
 
+class Reap(Enum):
+    """What becomes of machines of ours that nothing explains?"""
+
+    DELETE = "delete"
+    REPORT = "report"
+    """They are told of, and deleted when a person says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What no policy may exceed."""
@@ -1013,6 +1081,11 @@ class Limits:
     """...and how long it then rests before they are tried again."""
     quarantine_s: float = 600.0
     """How long the name of a node whose machine failed rests."""
+    reap: Reap = Reap.DELETE
+    reap_after_s: float = 90.0
+    """What nothing explains is deleted by the second look that finds it so, not before so long after the first one."""
+    reap_most: int = 10
+    """If more than so many would go, a person has to say so: then it is rather we who are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1034,3 +1107,6 @@ class Operation:
     """start: those to power on, none to create; stop, delete: those to be given back. In the order of the nodes."""
     hard: bool = False
     """stop, delete: without asking the machine's system to shut down."""
+    site: SiteName | None = None
+    """delete: where, if the machines serve no node and so have no pool. It need not outlive us: a deletion that is not
+    finished is decided anew."""

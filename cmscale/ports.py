@@ -25,6 +25,7 @@ from cmscale.model import (
     Job,
     JobId,
     Launch,
+    Leftover,
     Life,
     Machine,
     MachineId,
@@ -140,8 +141,14 @@ class Provider(Protocol):
     def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
         """Remove for good; a machine that is gone already is ok. `hard` as above, where the cloud knows it."""
 
-    def notices(self) -> Mapping[MachineId, Notice]:
-        """The machines of ours that the cloud will take back. Raises Unavailable."""
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Parts of ours that belong to no machine any more; `delete` takes their ids, too. Raises Unavailable."""
+
+    def notices(self) -> Mapping[MachineId, Sequence[Notice]]:
+        """What the cloud announces of machines of ours, for each the earliest first. Raises Unavailable."""
+
+    def expires(self) -> float | None:
+        """When the credentials that are used end for good; None if they do not, or nobody knows. Asks nobody."""
 
     def evidence(self, machine: MachineId) -> str:
         """What the machine wrote to its console, as far as the cloud kept it; empty if nothing. Raises Unavailable."""

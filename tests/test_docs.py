@@ -56,7 +56,7 @@ def test_every_command_is_documented_with_its_options_and_its_keys(name: str) ->
 
 
 def test_every_documented_command_exists() -> None:
-    told = re.findall(r"^### `(cm-scale [a-z -]+?)(?: [A-Z]+)?`$", REFERENCE, re.MULTILINE)
+    told = re.findall(r"^### `(cm-scale [a-z0-9 -]+?)(?: [A-Z]+)?`$", REFERENCE, re.MULTILINE)
     assert sorted(told) == sorted(COMMANDS)
 
 

@@ -19,11 +19,12 @@ ROOMS: dict[str, set[str]] = {
     "cmscale.fit": {"cmscale.model"},
     "cmscale.ports": {"cmscale.model"},
     "cmscale.hours": {"cmscale.model"},
+    "cmscale.resting": {"cmscale.model"},
     "cmscale.placing": {"cmscale.model", "cmscale.fit", "cmscale.placing"},
     "policies": MATCHING,
-    "cmscale.core": MATCHING | {"cmscale.core"},
+    "cmscale.core": MATCHING | {"cmscale.resting", "cmscale.core"},
     "cmscale.adapters.slurm": {"cmscale.model", "cmscale.ports", "cmscale.adapters.slurm"},
-    "cmscale.adapters.aws": {"cmscale.model", "cmscale.ports", "cmscale.adapters.aws"},
+    "cmscale.adapters.aws": {"cmscale.model", "cmscale.ports", "cmscale.resting", "cmscale.adapters.aws"},
     "cmscale.sim": {"cmscale.model", "cmscale.fit", "cmscale.ports", "cmscale.shell.loop", "cmscale.sim"},
     "cmscale.journal": {"cmscale.model", "cmscale.ports", "cmscale.core", "cmscale.journal"},
     "cmscale.shell": {
@@ -41,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
 }
 """For each room what it may import of cm-scale; the longest name that fits a module is its room."""
 
-PURE = MATCHING | {"cmscale.core", "policies"}
+PURE = MATCHING | {"cmscale.resting", "cmscale.core", "policies"}
 IMPURE_LIBRARIES = {
     "os",
     "sys",

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from cmscale.cli import (
+    aws,
     cost,
     daemon,
     events,
@@ -21,6 +22,7 @@ from cmscale.cli import (
     pausing,
     policies,
     pools,
+    reap,
     replaying,
     setting_up,
     trying,
@@ -55,8 +57,10 @@ for command in (
     overriding.keep,
     overriding.drain_site,
     overriding.clear,
+    reap.reap,
     setting_up.check,
     setting_up.slurm_conf,
+    aws.aws,
     policies.policies_,
     pools.pools_,
     trying.lab,

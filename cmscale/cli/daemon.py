@@ -63,7 +63,7 @@ def run_(
         configured = Configured(config, daemon, only_observe=only_observe)
         told = _Told(configured, in_json=in_json, once=once)
         if once:
-            with _leading_once(config, daemon, lease) if lease else nullcontext():
+            with leading_once(config, daemon, lease) if lease else nullcontext():
                 look = tick(daemon)
                 told(look)
                 configured.ask_markets()
@@ -112,7 +112,7 @@ class _Standby:
 
 
 @contextmanager
-def _leading_once(config: Config, daemon: Daemon, lease: Lease) -> Iterator[None]:
+def leading_once(config: Config, daemon: Daemon, lease: Lease) -> Iterator[None]:
     """Lead as long as this lasts; ends the program if another daemon does."""
     last = lease.last()
     tenure = lease.take()

@@ -22,6 +22,7 @@ from cmscale.shell import config as configuration
 from cmscale.shell import presence, reload, wiring
 from cmscale.shell.config import Config, ConfigError
 from cmscale.shell.observe import Memory, observe
+from cmscale.shell.reaping import Search
 from cmscale.shell.schema import Mode
 
 
@@ -31,10 +32,10 @@ def look(config: Config) -> tuple[Snapshot, Plan]:
     return view, decided
 
 
-def _look(config: Config) -> tuple[Snapshot, Plan, Backend]:
+def _look(config: Config, *, thoroughly: bool = False) -> tuple[Snapshot, Plan, Backend]:
     with wiring.journal_if_any(config) as journal:
         daemon = wiring.daemon(config, journal, wiring.SystemClock(), may_act=False)
-        view = observe(daemon.world, daemon.name, Memory())
+        view = observe(daemon.world, daemon.name, Memory(search=Search(at_once=thoroughly)))
         # A journal that we may read may still be one that the daemon can't write.
         view = replace(view, unrecorded=view.unrecorded or presence.journal_trouble(config))
         return view, decide(view, daemon.policies, daemon.limits), daemon.world.scheduler.backend()
@@ -76,10 +77,12 @@ def status(path: Path, *, in_json: bool) -> None:
     If the file can't be used and a daemon runs, what that daemon read of it before is what counts.
     """
     config, problems = _working_with(path)
-    view, decided, backend = _look(config)
+    view, decided, backend = _look(config, thoroughly=True)
     daemon = _daemon(config, view.now)
     daemon["troubles"] = [*dict.fromkeys([*daemon["troubles"], *problems])]
-    told = render.status_json(view, decided, daemon, backend, wiring.markets(config).price)
+    told = render.status_json(
+        view, decided, daemon, backend, limits=config.limits, price_of=wiring.markets(config).price
+    )
     if in_json:
         click.echo(render.as_json(told))
     else:

@@ -32,7 +32,7 @@ def list_(config: Config, *, in_json: bool) -> None:
     view, _ = look(config)
     known = wiring.markets(config)
     rows = [
-        {"type": config.pools[pool.name].aws.instance_type, "market": pool.market}
+        {"type": ", ".join(config.pools[pool.name].aws.types), "market": pool.market}
         | render.pool_json(view, pool, known.price(pool))
         for pool in view.pools.values()
     ]

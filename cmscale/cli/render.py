@@ -23,14 +23,16 @@ from rich.table import Table
 
 from cmscale.adapters.slurm.hostlist import fold
 from cmscale.cli.shared import date
-from cmscale.core import compare
+from cmscale.core import compare, expiry
 from cmscale.core.budgets import title
+from cmscale.core.orphans import Orphan, judged, orphans
 from cmscale.core.telling import decision
 from cmscale.model import (
     Action,
     FactKind,
     Help,
     Job,
+    Limits,
     Node,
     Plan,
     Pool,
@@ -116,8 +118,8 @@ def asked_again(view: Snapshot) -> list[str]:
 
 
 def trouble_lines(view: Snapshot) -> list[str]:
-    """What could not be read: records, a site, all of Slurm."""
-    return [*view.unreadable, *unseen(view).values()]
+    """What could not be read: records, a site, all of Slurm; and machines that nothing explains."""
+    return [*view.unreadable, *(orphan.text for orphan in orphans(view)), *unseen(view).values()]
 
 
 def facts(view: Snapshot, plan: Plan) -> frozenset[object]:
@@ -195,14 +197,24 @@ _COMING = (Power.ON, Power.STARTING)
 
 
 def status_json(
-    view: Snapshot, plan: Plan, daemon: Mapping[str, Any], backend: Backend, price_of: Callable[[Pool], Price]
+    view: Snapshot,
+    plan: Plan,
+    daemon: Mapping[str, Any],
+    backend: Backend,
+    *,
+    limits: Limits,
+    price_of: Callable[[Pool], Price],
 ) -> dict[str, Any]:
     pending = [job for job in view.jobs if job.pending]
     return {
         "now": view.now,
         "daemon": dict(daemon),
         "backend": backend,
-        "sites": [{"name": site.name, "region": site.region, "unseen": site.unseen} for site in view.sites.values()],
+        "sites": [
+            {"name": site.name, "region": site.region, "unseen": site.unseen, "expires": site.expires}
+            for site in view.sites.values()
+        ],
+        "expiring": [expiry.sentence(view, site) for site in expiry.soon(view)],
         "pools": [pool_json(view, pool, price_of(pool)) for pool in view.pools.values()],
         "jobs": {
             "pending": sum(job.count for job in pending),
@@ -214,6 +226,7 @@ def status_json(
         "overrides": [hold for hold in holds(view.facts.values(), {}) if hold.kind in OVERRIDES],
         "price_hour": sum(_price_hour(view.pools[node.pool], node) for node in view.nodes.values() if node.pool),
         "budgets": [purse_json(purse) for purse in view.purses],
+        "orphans": [orphan_json(view, *each) for each in judged(view, limits)],
         "unseen": unseen(view),
         "unreadable": view.unreadable,
     }
@@ -271,6 +284,8 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         who = f" by {paused.by}" if paused.by else ""
         end = f" for another {_span(paused.until - told['now'])}" if paused.until > told["now"] else ""
         out.print(f"paused   {paused.why}{who}{end}; nothing is started and nothing given back")
+    for line in told["expiring"]:
+        out.print(f"expiry   {line}")
     for line in _override_lines(told["overrides"], told["now"]):
         out.print(line)
     if "slurm" in told["unseen"]:
@@ -283,6 +298,8 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
     pool_lines(told["pools"], out)
     out.print(f"price    ${told['price_hour']:.2f} an hour for the machines there are")
     purse_lines(told["budgets"], out)
+    for orphan in told["orphans"]:
+        out.print(f"orphan   {orphan_line(orphan)}")
     for sentence in told["unreadable"]:
         out.print(sentence)
     if jobs["never"]:
@@ -303,6 +320,24 @@ def pool_lines(pools: Sequence[Mapping[str, Any]], out: Console, more: Sequence[
         for heading, key in headings.items()
     ]
     print_table(columns, out, droppable=("site", "price from", *more, "$/h each"))
+
+
+def orphan_json(view: Snapshot, orphan: Orphan, against: str) -> dict[str, Any]:
+    return {
+        "id": orphan.id,
+        "what": orphan.what,
+        "site": orphan.site,
+        "node": orphan.node,
+        "why": orphan.why,
+        "age_s": max(view.now - orphan.since, 0.0),
+        "against": against,
+    }
+
+
+def orphan_line(told: Mapping[str, Any]) -> str:
+    """What nothing explains, since when, and what keeps it from being deleted."""
+    then = f"not deleted now: {told['against']}" if told["against"] else "deleted next"
+    return f"{told['what']} {told['id']} at {told['site']}: {told['why']}; found {_span(told['age_s'])} ago; {then}"
 
 
 def purse_json(purse: Purse) -> dict[str, Any]:

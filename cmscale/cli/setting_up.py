@@ -134,7 +134,8 @@ def _slurm_problems(config: Config, found: dict[str, Any]) -> Iterator[str]:
         found["backend"] = slurm.backend()
         pools = [each.pool for each in wiring.declared(config)]
         # Nodes that Slurm does not know because of the include are no problem of their own.
-        yield from slurm.problems([pool for pool in pools if not missing or known & set(pool.nodes)])
+        declared = [pool for pool in pools if not missing or known & set(pool.nodes)]
+        yield from slurm.problems(declared, configless=bool(config.slurm.conf_server))
     except Unavailable as error:
         yield str(error)
     else:

@@ -93,7 +93,7 @@ def suggest(
     wish = Wish(gpu.lower(), gpus or (1 if gpu else 0), cpus, math.ceil(mem_gb * 1024), "spot" if spot else "on-demand")
     market = wiring.market(config, SiteName(site))
     alike = [each for each in config.pools.values() if each.pool.site == site]
-    zones = market.zones({each.aws.subnet for each in alike})
+    zones = market.zones({subnet for each in alike for subnet in each.aws.nets})
     entries = _Entries(config, SiteName(site), wish, nodes, alike, zones)
     found = list(entries.of(_offers(config, SiteName(site), wish)[:SHOWN]))
     if in_json:

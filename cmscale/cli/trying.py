@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -76,6 +80,53 @@ def lab_status(directory: Path | None, *, in_json: bool) -> None:
 
         found = supervisor.status(directory)
     click.echo(render.as_json(found) if in_json else found.text)
+
+
+@lab.command("ec2")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="The port on 127.0.0.1.  [default: any free one]"
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Keep ec2.json and calls.jsonl here.  [default: a new folder in /tmp, removed at the end]",
+)
+@click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    metavar="REGION",
+    help="A region to serve; may be given several times.  [default: us-east-1 and us-west-2]",
+)
+@json_option
+def lab_ec2(port: int, directory: Path | None, regions: tuple[str, ...], *, in_json: bool) -> None:
+    """Serve the EC2 API by itself, for any program that uses AWS, until Ctrl-C: instances that nobody pays for.
+
+    Fleets, tokens, capacity, spot interruptions and throttling are as EC2 has them; STS, IAM, SQS and EventBridge are
+    there too. What shall go wrong is set over HTTP at /_lab/: faults, rates, capacity, prices, times, interruptions.
+    """
+    with _lab_errors(), ExitStack() as cleanup:
+        from cmscale.lab.ec2 import DEFAULT_REGIONS
+        from cmscale.lab.ec2.server import Double, serve
+        from cmscale.lab.instances import Times
+
+        def ready(double: Double) -> None:
+            double.write()
+            told = {**asdict(double), "env": double.env}
+            click.echo(render.as_json(told) if in_json else double.text)
+
+        before = signal.signal(signal.SIGTERM, _interrupted)
+        cleanup.callback(signal.signal, signal.SIGTERM, before)
+        folder = directory or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cm-scale-ec2-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(KeyboardInterrupt):
+            serve(folder, port=port, regions=regions or DEFAULT_REGIONS, times=Times(), ready=ready)
+
+
+def _interrupted(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 @click.command(short_help="From sbatch to a GPU node and back, on this machine.")

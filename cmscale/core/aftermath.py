@@ -9,30 +9,9 @@ fails again rests twice as long; what was closed is tried with one machine befor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from cmscale.model import Closure, NodeName, Outcome, Result
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """How long a pool is left alone: at first, at most, and from which refusal in a row on."""
-
-    first_s: float
-    most_s: float
-    from_strike: int = 1
-
-
-RESTS: Mapping[Result, Rest] = {
-    Result.CAPACITY: Rest(180, 1800),  # Karpenter's grain for one offering; short enough to notice its return
-    Result.QUOTA: Rest(600, 3600),
-    Result.THROTTLED: Rest(2, 60),  # RunInstances refills 2 a second
-    Result.AUTH: Rest(30, 600),
-    Result.IMAGE: Rest(600, 3600),
-    Result.BAD_REQUEST: Rest(600, 3600),
-    Result.BOOT: Rest(300, 3600, from_strike=2),  # one machine may fail by chance
-    Result.PROLOG: Rest(10, 600),
-}
+from cmscale.resting import RESTS, struck
 
 
 def after_launch(before: Closure | None, outcomes: Mapping[NodeName, Outcome], now: float) -> Closure | None:
@@ -43,28 +22,21 @@ def after_launch(before: Closure | None, outcomes: Mapping[NodeName, Outcome], n
         # That machines are made says nothing about whether they will join.
         return None if made and before and before.result is not Result.BOOT else before
     worst = max(refusals, key=lambda outcome: RESTS[outcome.result].first_s)
-    return _struck(None if made else before, worst.result, worst.detail, now)
+    return struck(None if made else before, worst.result, worst.detail, now)
 
 
 def after_failed_boot(before: Closure | None, why: str, now: float) -> Closure:
     """What is to be remembered of a pool whose machine never joined."""
-    return _struck(before, Result.BOOT, why, now)
+    return struck(before, Result.BOOT, why, now)
 
 
 def after_notice(before: Closure | None, why: str, now: float) -> Closure:
     """What is to be remembered of a pool of which the cloud takes a machine back: it needs the room itself."""
-    return _struck(before, Result.CAPACITY, why, now)
+    return struck(before, Result.CAPACITY, why, now)
 
 
-def _struck(before: Closure | None, result: Result, why: str, now: float) -> Closure:
-    strikes = before.strikes + 1 if before and before.result is result else 1
-    rest = RESTS[result]
-    if strikes < rest.from_strike:
-        return Closure(0.0, result, why, strikes)
-    doubled = min(rest.first_s * 2 ** (strikes - rest.from_strike), rest.most_s)
-    return Closure(now + doubled, result, why, strikes)
-
-
-def settled(outcomes: Mapping[NodeName, Outcome]) -> bool:
-    """False if a call may or may not have taken effect: it is then made again under the same operation."""
-    return all(outcome.result is not Result.TRANSIENT for outcome in outcomes.values())
+def settled(outcomes: Mapping[NodeName, Outcome], *, again: bool = False) -> bool:
+    """False if a call may or may not have taken effect: it is then made again under the same operation. A call that is
+    made again and not let through says nothing of the one before."""
+    unknown = {Result.TRANSIENT, Result.THROTTLED, Result.AUTH} if again else {Result.TRANSIENT}
+    return all(outcome.result not in unknown for outcome in outcomes.values())

@@ -74,13 +74,14 @@ def changes(view: Snapshot, plan: Plan) -> dict[NodeName, float]:
     ends = {goal.node: goal.want for goal in plan.goals if goal.want in {Want.OFF, Want.GONE}}
     changed: dict[NodeName, float] = defaultdict(float)
     for action in plan.actions:
-        node = view.nodes.get(action.node)
+        second = next((machine for machine in view.surplus if machine.id == action.arg), None)
+        node = view.nodes.get(second.node if second else action.node)
         pool = view.pools.get(node.pool) if node and node.pool else None
         if node is None or pool is None:
             continue
         after = _price_after(action, node, pool, ends.get(node.name))
         if after is not None:
-            changed[node.name] += after - _price(_machine(view, node, action), pool)
+            changed[node.name] += after - _price(second or node.machine, pool)
     return {name: change for name, change in changed.items() if change}
 
 
@@ -97,11 +98,6 @@ def _price_after(action: Action, node: Node, pool: Pool, end: Want | None) -> fl
             kept = end is Want.OFF or pool.static or node.name in pool.never_terminate
             return pool.stopped_price_hour if kept else 0.0
     return None
-
-
-def _machine(view: Snapshot, node: Node, action: Action) -> Machine | None:
-    """The machine that an action is about: a name may have a second one, which is deleted."""
-    return next((machine for machine in view.surplus if machine.id == action.arg), node.machine)
 
 
 def _price(machine: Machine | None, pool: Pool) -> float:

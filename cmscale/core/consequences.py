@@ -82,6 +82,8 @@ def events(view: Snapshot, plan: Plan) -> Iterator[Event]:
         elif action.verb is Verb.REQUEUE and action.job:
             text = f"job {action.job} is requeued from {action.node}: {action.reason}"
             yield Event(view.now, EventKind.REQUEUED, action.job, text)
+        elif action.site:
+            yield Event(view.now, EventKind.REAPED, action.arg, f"deleted: {action.reason}")
     for job, count, why in sorted(_gangs_given_back(plan)):
         text = f"{count} machines of job {job} are given back: {why}"
         yield Event(view.now, EventKind.GANG_GIVEN_BACK, job, text)

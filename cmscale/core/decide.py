@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from cmscale.core import budgets, explain
+from cmscale.core import budgets, explain, orphans
 from cmscale.core.binding import bindings, releases
 from cmscale.core.guards import Bench, Proposal, admit
 from cmscale.core.steps import step
@@ -24,8 +24,6 @@ from cmscale.model import (
     Job,
     JobId,
     Limits,
-    Machine,
-    Node,
     NodeName,
     OpId,
     Plan,
@@ -70,11 +68,11 @@ def decide(view: Snapshot, policies: Sequence[Policy], limits: Limits) -> Plan:
     first = _judge(view, _propose(asked, policies, held), limits)
     barred = {refusal.goal.job: refusal for refusal in first.refused if refusal.guard in OF_A_JOB and refusal.goal.job}
     if not barred:
-        return _planned(view, first)
+        return _planned(view, first, limits)
     # A job that may start nothing must not keep room, in thought, from those behind it.
     others = replace(asked, jobs=tuple(job for job in asked.jobs if job.id not in barred or not job.pending))
     second = _judge(view, _propose(others, policies, held), limits)
-    return _planned(view, second, tuple(barred.values()))
+    return _planned(view, second, limits, tuple(barred.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def _judge(view: Snapshot, proposed: _Proposed, limits: Limits) -> _Judged:
     return _Judged(proposed, incomplete, *admit(proposals, Bench.of(view, limits, proposed.failed, goals)))
 
 
-def _planned(view: Snapshot, judged: _Judged, barred: tuple[Refusal, ...] = ()) -> Plan:
+def _planned(view: Snapshot, judged: _Judged, limits: Limits, barred: tuple[Refusal, ...] = ()) -> Plan:
     """The plan that comes of it, with what was refused to jobs that were then left out."""
     proposed = judged.proposed
     actions = (
@@ -112,7 +110,7 @@ def _planned(view: Snapshot, judged: _Judged, barred: tuple[Refusal, ...] = ()) 
         *releases(view),
         *_ordered(view, judged.admitted),
         *_upkeep(view, {goal.node for goal in proposed.goals}),
-        *_surplus(view),
+        *orphans.deletions(view, limits),
     )
     plan = Plan(
         view.tick,
@@ -231,20 +229,3 @@ def _upkeep(view: Snapshot, wished: set[NodeName]) -> Iterator[Action]:
         yield Action(
             following.verb, node.name, following.why, _op(view, following.verb.value), node.pool, arg=following.arg
         )
-
-
-def _surplus(view: Snapshot) -> Iterator[Action]:
-    """A second machine of the same name serves nobody and is deleted."""
-    if view.fact(FactKind.PAUSE):
-        return
-    # An operation names a node once: of three machines of a name one goes now, and the next one in the next tick.
-    for name, machine in {machine.node: machine for machine in view.surplus}.items():
-        node = view.nodes.get(name)
-        if node is None or node.pool is None or view.sites[node.site].unseen or view.keep(name):
-            continue
-        why = f"a second machine of this name; {_serving(node, machine)} serves it"
-        yield Action(Verb.DELETE, node.name, why, _op(view, "surplus"), node.pool, arg=machine.id)
-
-
-def _serving(node: Node, other: Machine) -> str:
-    return node.machine.id if node.machine and node.machine.id != other.id else "another"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from cmscale.core import expiry
 from cmscale.core.budgets import start_cost, title, whose
 from cmscale.core.rates import Account, account, tokens
 from cmscale.core.steps import Step
@@ -259,6 +260,13 @@ def site_not_drained(proposal: Proposal, bench: Bench, _: Tally) -> str:
     """Nothing is started at a site that a person drains."""
     fact = bench.view.drained(proposal.node.site)
     return f"{fact.subject} is drained: {fact.why}" if fact else ""
+
+
+@asked_if(lambda bench: any(site.expires is not None for site in bench.view.sites.values()))
+def credentials_last(proposal: Proposal, bench: Bench, _: Tally) -> str:
+    """Nothing is started with credentials that are about to end: its machine could not be given back."""
+    site = bench.view.sites[proposal.node.site]
+    return expiry.sentence(bench.view, site) if site.expiring(bench.view.now) else ""
 
 
 def not_resting(proposal: Proposal, _: Bench, __: Tally) -> str:
@@ -553,6 +561,7 @@ def nothing_destructive_after_a_failed_policy(_: Proposal, bench: Bench, __: Tal
 _ANY: tuple[Guard, ...] = (site_seen, no_operation_under_way, not_paused, left_to_maintenance)
 _STARTS: tuple[Guard, ...] = (
     site_not_drained,
+    credentials_last,
     not_resting,
     not_quarantined,
     static_machines,

@@ -14,6 +14,7 @@ CHANGES: Mapping[str, str] = {
     "not_paused": "the pause ends, or is ended: cm-scale resume",
     "left_to_maintenance": "the maintenance ends: scontrol show reservation",
     "site_not_drained": "the drain ends, or is ended: cm-scale clear SITE",
+    "credentials_last": "they are renewed, and the daemon is told to read them: systemctl reload cm-scale",
     "not_resting": "the hours of its pool begin",
     "not_quarantined": "its rest ends; cm-scale explain node NAME --console shows what its machine wrote",
     "static_machines": "a machine with cm-scale's tags appears at the site",
@@ -94,6 +95,8 @@ def of_pool(view: Snapshot, pool: Pool, ask: Ask) -> Iterator[str]:
         yield CHANGES["site_seen"]
     elif drained := view.drained(pool.site):
         yield _cleared("drain", drained, view.now)
+    elif view.sites[pool.site].expiring(view.now):
+        yield CHANGES["credentials_last"]
     elif closed := view.shut(pool):
         yield f"{pool.name} is tried again in {span(max(closed.until - view.now, 0))}"
         if closed.result in MENDED:

@@ -355,6 +355,7 @@ def _circumstances(view: Snapshot, node: Node, goal: Goal | None) -> list[str]:
     sentences = (
         node.sick and not (goal and node.sick == goal.reason) and f"It is sick: {node.sick}.",
         notice and f"The cloud takes its machine back in {span(max(notice.deadline - view.now, 0))}: {notice.why}.",
+        node.at_risk and not notice and f"Its cloud may take its machine back soon: {node.at_risk}.",
         fact
         and f"Its name rests for another {span(fact.until - view.now)}, so nothing is started under it: {fact.why}.",
         keep and f"It is kept for another {span(keep.until - view.now)} by {keep.by}: {keep.why}.",

@@ -2,8 +2,8 @@
 
 `python -m cmscale.lab.booter --dir D ...` is the lab's firmware: it runs a real slurmd for each on-premises node, and
 one for each running instance of the lab's EC2 after a boot time it draws. An instance learns its node's name as a real
-one does: the tag cm-scale:node holds a folded hostlist, and the launch index picks from it. When an instance is not
-running any more, its slurmd, slurmstepds and job processes are killed at once, as by a power cut. What it and its
+one does, from its tags and its launch index, and waits for them if they do not say yet. When an instance is not running
+any more, its slurmd, slurmstepds and job processes are killed at once, as by a power cut. What it and its
 slurmd say is the instance's console.
 
 Names listed in D/never-boot (hostlists, one a line) never come up, however often they are started.
@@ -26,6 +26,7 @@ from typing import Any
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
+from cmscale.adapters.aws.names import node_of
 from cmscale.lab import console
 from cmscale.lab.control import Control
 from cmscale.lab.processes import (
@@ -42,7 +43,6 @@ from cmscale.lab.processes import (
 )
 from cmscale.lab.slurm import program, remove_short_directory
 
-NODE_TAG = "cm-scale:node"
 EVERY_S = 0.1
 NEVER = "never-boot"
 
@@ -165,12 +165,8 @@ class Booter:
 
 
 def learn_name(instance: dict[str, Any]) -> str:
-    """The node an instance is to be; empty if its tag does not say."""
-    try:
-        names = NodeSet(instance["tags"].get(NODE_TAG, ""))
-    except NodeSetException:
-        return ""
-    return str(names[instance["index"]]) if instance["index"] < len(names) else ""
+    """The node an instance is to be; empty if its tags do not say, or not yet."""
+    return node_of(instance["id"], instance["tags"], instance["index"])
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
-from cmscale.lab.faults import WARNING_S, Fault, Interruption, Scheduled
+from cmscale.lab.faults import WARNING_S, Fault, Impairment, Interruption, Rate, Rebalance, Scheduled
 from cmscale.lab.processes import LabError
+from cmscale.lab.reserved import Block
 
 
 class Control:
@@ -48,9 +49,27 @@ class Control:
     def clear_faults(self) -> None:
         self.ask("DELETE", "faults")
 
+    def set_rates(self, *rates: Rate) -> None:
+        """From now on EC2 throttles by these token buckets, full ones, alone; `faults.DOCUMENTED` are EC2's own."""
+        self.ask("DELETE", "rates")
+        for each in rates:
+            self.ask("POST", "rates", asdict(each))
+
     def interrupt(self, instance: str, warning_s: float = WARNING_S) -> None:
         """Take a spot instance back, after this warning; raises LabError for any other."""
         self.ask("POST", "interruptions", asdict(Interruption(instance, warning_s)))
+
+    def buy_block(self, block: Block) -> str:
+        """Buy a capacity block: the id of its reservation."""
+        return str(self.ask("POST", "blocks", asdict(block))["id"])
+
+    def rebalance(self, instance: str) -> None:
+        """Recommend to move off a spot instance; raises LabError for any other."""
+        self.ask("POST", "rebalances", asdict(Rebalance(instance)))
+
+    def impair(self, impairment: Impairment) -> None:
+        """Let a check of an instance fail, or pass again."""
+        self.ask("POST", "impairments", asdict(impairment))
 
     def schedule(self, event: Scheduled) -> None:
         """Schedule an event for an instance."""
@@ -69,7 +88,7 @@ class Control:
         self.ask("POST", "capacity", {"prices": dict(dollars)})
 
     def set_times(self, **seconds: float) -> None:
-        """Change how long passing states last: the fields of `instances.Times`."""
+        """Change how long passing states last: the fields of `instance.Times`."""
         self.ask("POST", "times", seconds)
 
     def set_clock(self, now: float | None) -> None:

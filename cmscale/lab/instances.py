@@ -1,4 +1,4 @@
-"""Which instances exist in one region of the lab's EC2, and in which state is each at a given time?
+"""Which instances exist in one region of the lab's EC2, and what becomes of them?
 
 Where moto answers as EC2 does not (always MinCount, no client token, no time between states, slow scans), this takes
 its place: counts between MinCount and MaxCount as capacity allows, idempotent launches, states that follow from time.
@@ -11,153 +11,19 @@ import itertools
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from cmscale.lab.faults import WARNING_S, Interruption, Scheduled
-from cmscale.lab.market import ON_DEMAND, SPOT, keys, price
+from cmscale.lab.faults import Impairment, Interruption, Rebalance, Scheduled
+from cmscale.lab.instance import TAKES_ROOM, Event, Instance, Launch, Refused, State, Times, changed
+from cmscale.lab.market import BLOCK, ON_DEMAND, keys, price
+from cmscale.lab.parts import Card, Disk, Place, cards, disks
+from cmscale.lab.reserved import Block, Group, Reservation
 
-
-class Refused(Exception):
-    """EC2 says no, in its own words."""
-
-    def __init__(self, code: str, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.code, self.message, self.status = code, message, status
-
-
-class State(Enum):
-    """EC2's states with their codes."""
-
-    PENDING = ("pending", 0)
-    RUNNING = ("running", 16)
-    SHUTTING_DOWN = ("shutting-down", 32)
-    TERMINATED = ("terminated", 48)
-    STOPPING = ("stopping", 64)
-    STOPPED = ("stopped", 80)
-
-    @property
-    def words(self) -> dict[str, object]:
-        return {"Code": self.value[1], "Name": self.value[0]}
-
+__all__ = ["Event", "Instance", "Launch", "Refused", "Region", "State", "Times", "changed"]
 
 ENDLESS = 1_000_000
 """How many there is room for where no table says anything."""
-
-TAKES_ROOM = frozenset({State.PENDING, State.RUNNING, State.STOPPING, State.SHUTTING_DOWN})
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """How long each passing state lasts, in seconds."""
-
-    pending_s: float = 0.5
-    stopping_s: float = 0.5
-    ending_s: float = 0.5
-    forget_s: float = 60.0
-    """How long a terminated instance is still described (EC2: about an hour)."""
-    unseen_s: float = 0.0
-    """How long a new instance is not described yet (EC2 is eventually consistent)."""
-    tags_unseen_s: float = 0.0
-    """How long a new instance cannot be tagged yet, nor ended: InvalidInstanceID.NotFound."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What like instances are launched as, checked and complete."""
-
-    image: str
-    type: str
-    zone: str
-    subnet: str
-    vpc: str
-    groups: tuple[str, ...] = ()
-    key_name: str = ""
-    token: str = ""
-    market: str = ON_DEMAND
-    """"spot" is by a one-time request, which is terminated when it is interrupted."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def spot(self) -> bool:
-        return self.market == SPOT
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that EC2 has scheduled for an instance."""
-
-    id: str
-    code: str
-    description: str
-    not_before: float
-
-    @property
-    def cancelled(self) -> bool:
-        return self.description.startswith("[Canceled]")
-
-    def described(self, now: float) -> str:
-        over = now >= self.not_before and not self.cancelled
-        return f"[Completed] {self.description}" if over else self.description
-
-
-@dataclass(frozen=True, slots=True)
-class RequestState:
-    """How a spot request stands, in EC2's words."""
-
-    state: str
-    code: str
-    since: float
-
-
-@dataclass(slots=True)
-class Instance:
-    """One instance; `course` is the passing state it was sent into at `since`."""
-
-    id: str
-    serial: int
-    reservation: str
-    index: int
-    address: str
-    launch: Launch
-    tags: dict[str, str]
-    made: float
-    launched: float
-    """When it was started last, as EC2 has it."""
-    course: State
-    since: float
-    request: str = ""
-    """The id of its spot request; empty for an on-demand instance."""
-    taken_at: float | None = None
-    """When EC2 takes it back, once it is marked."""
-    events: list[Event] = field(default_factory=list)
-    takes_room: bool = True
-    """False once it has stopped or ended."""
-
-    def state(self, now: float, times: Times) -> State:
-        passed = now - self.since
-        if self.course is State.PENDING:
-            return State.RUNNING if passed >= times.pending_s else State.PENDING
-        if self.course is State.STOPPING:
-            return State.STOPPED if passed >= times.stopping_s else State.STOPPING
-        return State.TERMINATED if passed >= times.ending_s else State.SHUTTING_DOWN
-
-    def described(self, now: float, times: Times) -> bool:
-        return now - self.made >= times.unseen_s and not self.forgotten(now, times)
-
-    def forgotten(self, now: float, times: Times) -> bool:
-        return self.course is State.SHUTTING_DOWN and now - self.since >= times.ending_s + times.forget_s
-
-    def request_state(self, now: float, times: Times) -> RequestState:
-        if self.state(now, times) in {State.SHUTTING_DOWN, State.TERMINATED}:
-            by = "no-capacity" if self.since == self.taken_at else "by-user"
-            return RequestState("closed", f"instance-terminated-{by}", self.since)
-        if self.taken_at is not None:
-            return RequestState("active", "marked-for-termination", self.taken_at - WARNING_S)
-        return RequestState("active", "fulfilled", self.made)
-
 
 Made = TypeVar("Made")
 
@@ -180,6 +46,11 @@ class Region:
         self._instances: dict[str, Instance] = {}
         self.prices: dict[str, float] = {}
         """Dollars an hour, by the same keys, where the lab's own prices shall not hold."""
+        self.groups: dict[str, Group] = {}
+        """Placement groups by name."""
+        self.reservations: dict[str, Reservation] = {}
+        self._left: dict[str, Disk | Card] = {}
+        """Volumes and interfaces that outlived their instance."""
         self.fleets: dict[str, Any] = {}
         """What `ec2.fleets` has made."""
         self._by_token: dict[tuple[str, str], tuple[Mapping[str, str], object]] = {}
@@ -200,26 +71,34 @@ class Region:
             raise refusal
         count = min(most, room)
         reservation = "r-" + secrets.token_hex(8)
-        instances = [
-            Instance(
-                id="i-" + secrets.token_hex(9)[:17],
-                serial=next(self._serial),
-                reservation=reservation,
-                index=index,
-                address=self._take_address(launch.subnet),
-                launch=launch,
-                tags=dict(launch.tags),
-                made=now,
-                launched=now,
-                course=State.PENDING,
-                since=now,
-                request="sir-" + secrets.token_hex(4) if launch.spot else "",
-            )
-            for index in range(count)
-        ]
+        instances = [self._new(launch, reservation, index, now) for index in range(count)]
         self._instances |= {instance.id: instance for instance in instances}
         self._count(launch, count)
         return instances
+
+    def _new(self, launch: Launch, reservation: str, index: int, now: float) -> Instance:
+        serial, id_ = next(self._serial), "i-" + secrets.token_hex(9)[:17]
+        place = Place(launch.zone, launch.subnet, launch.vpc, launch.groups)
+        new_cards = cards(launch.parts, place, self._take_address, serial, now)
+        new_disks = disks(launch.parts, launch.zone, now)
+        parts: list[Disk | Card] = [*new_cards, *new_disks]
+        for part in parts:
+            part.instance = id_
+        return Instance(
+            id=id_,
+            serial=serial,
+            reservation=reservation,
+            index=index,
+            launch=launch,
+            tags=dict(launch.tags),
+            made=now,
+            launched=now,
+            course=State.PENDING,
+            since=now,
+            cards=new_cards,
+            disks=new_disks,
+            request="sir-" + secrets.token_hex(4) if launch.spot else "",
+        )
 
     def once(self, token: str, params: Mapping[str, str], make: Callable[[], Made]) -> Made:
         """What `make` makes; what it made the first time if this action's token was seen before."""
@@ -250,6 +129,8 @@ class Region:
         What is planned but not launched, by the keys of the tables, takes room already.
         """
         self._age(now)
+        if launch.reservation:
+            return self._room_reserved(self.reservation(launch.reservation), launch, now)
         found: tuple[int, Refused | None] = (ENDLESS, None)
         for table, refusal in ((self.limits, _over_limit), (self.capacity, _no_capacity)):
             for key in keys(launch.type, launch.zone, self.name, launch.market):
@@ -311,26 +192,142 @@ class Region:
             self._count(instance.launch, 1)
         return [self._send(instance, State.PENDING, now) for instance in found]
 
-    def tag(self, ids: Sequence[str], tags: Mapping[str, str], now: float) -> None:
-        for instance in self._find(ids, now, known_s=self.times.tags_unseen_s):
-            instance.tags |= tags
+    def tag(self, ids: Sequence[str], tags: Mapping[str, str], now: float) -> list[Instance]:
+        """Tag instances and what they have; the instances among them."""
+        instances, parts = self._tagged(ids, now)
+        for each in (*instances, *parts):
+            each.tags.update(tags)
+        return instances
 
-    def untag(self, ids: Sequence[str], tags: Mapping[str, str | None], now: float) -> None:
+    def untag(self, ids: Sequence[str], tags: Mapping[str, str | None], now: float) -> list[Instance]:
         """Take tags away; with a value only where it is that one."""
-        for instance in self._find(ids, now, known_s=self.times.tags_unseen_s):
+        instances, parts = self._tagged(ids, now)
+        for each in (*instances, *parts):
             for key, value in tags.items():
-                if value in {None, instance.tags.get(key)}:
-                    instance.tags.pop(key, None)
+                if value in {None, each.tags.get(key)}:
+                    each.tags.pop(key, None)
+        return instances
+
+    def _tagged(self, ids: Sequence[str], now: float) -> tuple[list[Instance], list[Disk | Card]]:
+        named = [each for each in ids if each.startswith("i-")]
+        instances = self._find(named, now, known_s=self.times.tags_unseen_s)
+        return instances, [part for part in self._parts(now) if part.id in set(ids)] if len(named) < len(ids) else []
+
+    # --- what is set aside -------------------------------------------------------------------------------------------
+
+    def reserve(self, wanted: Reservation, now: float) -> Reservation:
+        """Set capacity aside, which takes room whether it is used or not; refused if there is too little."""
+        room, refusal = self.room(_as_launch(wanted), now)
+        if refusal and room < wanted.count:
+            raise refusal
+        self._count(_as_launch(wanted), wanted.count)
+        self.reservations[wanted.id] = wanted
+        return wanted
+
+    def unreserve(self, one: Reservation, now: float) -> None:
+        """Give back what is set aside; what runs in it goes on running, without it."""
+        self._age(now)
+        if not one.released:
+            one.cancelled = True
+            self._release(one, now)
+
+    def keep(self, block: Block, now: float) -> Reservation:
+        """A capacity block that was bought. Its room is Amazon's own, beside all tables."""
+        starts = now + block.starts_in_s
+        kept = Reservation(
+            block.type,
+            block.zone,
+            block.count,
+            now,
+            BLOCK,
+            starts=starts,
+            ends=starts + block.lasts_s,
+            match="targeted",
+        )
+        self.reservations[kept.id] = kept
+        return kept
+
+    def _release(self, one: Reservation, at: float) -> None:
+        """Give back the room that is not used; what runs in a block is ended, all else goes on."""
+        one.released = True
+        if one.kind != BLOCK:
+            self._count(_as_launch(one), one.used - one.count)
+            return
+        for each in self._instances.values():
+            if each.launch.reservation == one.id:
+                self._send(each, State.SHUTTING_DOWN, at)
+
+    def reservation(self, id_: str) -> Reservation:
+        if id_ not in self.reservations:
+            raise Refused("InvalidCapacityReservationId.NotFound", f"The reservation ID '{id_}' is not found.")
+        return self.reservations[id_]
+
+    def uses_group(self, name: str, now: float) -> bool:
+        self._age(now)
+        return any(each.launch.group == name and each.takes_room for each in self._instances.values())
+
+    # --- volumes and interfaces --------------------------------------------------------------------------------------
+
+    def disks(self, now: float) -> Iterator[Disk]:
+        """All volumes that instances have, and those that outlived theirs."""
+        for each in self.described((), now):
+            yield from (disk for disk in each.disks if disk.instance)
+        yield from (each for each in self._left.values() if isinstance(each, Disk))
+
+    def cards(self, now: float) -> Iterator[Card]:
+        """All network interfaces, likewise."""
+        for each in self.described((), now):
+            yield from (card for card in each.cards if card.instance)
+        yield from (each for each in self._left.values() if isinstance(each, Card))
+
+    def has_part(self, id_: str, now: float) -> bool:
+        return any(each.id == id_ for each in self._parts(now))
+
+    def _parts(self, now: float) -> Iterator[Disk | Card]:
+        yield from self.disks(now)
+        yield from self.cards(now)
+
+    def discard(self, part: Disk | Card) -> None:
+        """Delete what outlived its instance."""
+        del self._left[part.id]
+        if isinstance(part, Card) and part.address:
+            self._free_address(part.subnet, part.address)
+
+    def _strip(self, instance: Instance) -> None:
+        """Its volumes and interfaces go with it, but for those that shall stay."""
+        parts: list[Disk | Card] = [*instance.disks, *instance.cards]
+        for part in parts:
+            part.instance = ""
+            self._left[part.id] = part
+            if part.ends_with_it:
+                self.discard(part)
 
     # --- what EC2 does of its own accord -----------------------------------------------------------------------------
 
-    def interrupt(self, fault: Interruption, now: float) -> None:
+    def interrupt(self, fault: Interruption, now: float) -> Instance:
         """Mark a spot instance; it ends when its warning is over."""
-        instance = self._instances[fault.instance]
-        if not instance.request:
-            raise ValueError(f"{instance.id} is no spot instance")
+        instance = self._spot(fault.instance)
         instance.taken_at = now + fault.warning_s
         self._watched[instance.id] = instance
+        return instance
+
+    def rebalance(self, fault: Rebalance, now: float) -> Instance:
+        """Say of a spot instance that it may be taken back."""
+        instance = self._spot(fault.instance)
+        instance.rebalance_at = now
+        return instance
+
+    def _spot(self, id_: str) -> Instance:
+        instance = self._instances[id_]
+        if not instance.request:
+            raise ValueError(f"{instance.id} is no spot instance")
+        return instance
+
+    def impair(self, fault: Impairment, now: float) -> None:
+        impaired = self._instances[fault.instance].impaired
+        impaired.pop(fault.part, None)
+        if not fault.mended:
+            impaired[fault.part] = now - fault.since_s
 
     def schedule(self, fault: Scheduled, now: float) -> None:
         event = Event(f"instance-event-{secrets.token_hex(8)}", fault.code, fault.description, now + fault.in_s)
@@ -348,11 +345,42 @@ class Region:
                 stops = event.code in {"instance-stop", "instance-retirement"} and not event.cancelled
                 if stops and each.course is State.PENDING and each.launched < event.not_before <= now:
                     self._send(each, ends_in, event.not_before)
+        for kept in self.reservations.values():
+            if kept.ends is not None and now >= kept.ends and not kept.released:
+                self._release(kept, kept.ends)
         self._settle(now)
+
+    def turned(self, now: float) -> Iterator[tuple[Instance, State]]:
+        """The instances whose state is another than at the last look, with what it is."""
+        self._age(now)
+        for each in self._instances.values():
+            state = each.state(now, self.times)
+            if state is not each.told:
+                each.told = state
+                yield each, state
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _room_reserved(self, kept: Reservation, launch: Launch, now: float) -> tuple[int, Refused]:
+        """How many more may be launched into a reservation."""
+        if kept.state(now) != "active":
+            words = f"The capacity reservation '{kept.id}' is {kept.state(now)}."
+            raise Refused("InvalidCapacityReservationState", words)
+        if (kept.type, kept.zone) != (launch.type, launch.zone):
+            words = f"The capacity reservation '{kept.id}' is for {kept.type} in {kept.zone}."
+            raise Refused("InvalidParameterValue", words)
+        if (kept.kind == BLOCK) != (launch.market == BLOCK):
+            words = f"The market type capacity-block is for capacity blocks alone; '{kept.id}' is of type {kept.kind}."
+            raise Refused("InvalidParameterCombination", words)
+        words = f"The capacity reservation '{kept.id}' has too little capacity for this request."
+        return kept.count - kept.used, Refused("ReservationCapacityExceeded", words)
+
     def _count(self, launch: Launch, more: int) -> None:
+        kept = self.reservations.get(launch.reservation)
+        if kept:
+            kept.used += more
+            if kept.kind == BLOCK or not kept.released:
+                return  # its room is set aside already
         for key in keys(launch.type, launch.zone, self.name, launch.market):
             self._taken[key] += more
 
@@ -382,7 +410,7 @@ class Region:
             if course is not State.PENDING:
                 self._leaving[instance.id] = instance
             if course is State.SHUTTING_DOWN:
-                self._free_address(instance.launch.subnet, instance.address)
+                self._strip(instance)
         return instance, before, instance.state(now, self.times)
 
     def _settle(self, now: float) -> None:
@@ -400,15 +428,16 @@ class Region:
                     table.pop(each.id, None)
 
 
+def _as_launch(kept: Reservation) -> Launch:
+    """What takes the room that a reservation keeps."""
+    market = BLOCK if kept.kind == BLOCK else ON_DEMAND
+    return Launch(image="", type=kept.type, zone=kept.zone, subnet="", vpc="", market=market)
+
+
 def _wrong_state(instance: Instance, verb: str) -> Refused:
     return Refused(
         "IncorrectInstanceState", f"The instance '{instance.id}' is not in a state from which it can be {verb}."
     )
-
-
-def changed(times: Times, values: Mapping[str, float]) -> Times:
-    """The times with some of them changed."""
-    return replace(times, **values)
 
 
 def _over_limit(launch: Launch) -> Refused:

@@ -1,6 +1,6 @@
-"""How does Amazon tell what `market` says that machines cost: by its Price List API, and by the history of spot prices?
+"""How does Amazon's Price List API tell what `market` says that machines cost on demand?
 
-The Price List API answers each product as a text of JSON in JSON. It has the types whose prices are known; of all
+It answers each product as a text of JSON in JSON. It has the types whose prices are known; of all
 others it knows nothing.
 """
 
@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from cmscale.lab.ec2.calls import Answer, Call, Scene, Service, json_answer
-from cmscale.lab.ec2.looking import filters_of
-from cmscale.lab.instances import Refused, Region
-from cmscale.lab.market import DOLLARS, ON_DEMAND, SPOT, history
+from cmscale.lab.ec2.calls import Answer, Call, Service, json_answer
+from cmscale.lab.instance import Refused
+from cmscale.lab.instances import Region
+from cmscale.lab.market import DOLLARS, ON_DEMAND
 
 PAGE = 100
-LINUX = "Linux/UNIX"
 
 
 def pricing(regions: Mapping[str, Region]) -> Service:
@@ -82,25 +81,3 @@ def _product(sku: str, name: str, region: str, system: str, dollars: float) -> d
         },
         "version": "20261101000000",
     }
-
-
-def describe_spot_price_history(scene: Scene) -> Answer:
-    """Of each type and zone the prices since the time that is asked for, with the one that held then."""
-    scene.stop_here_if_dry()
-    asked, filters = scene.asked, filters_of(scene)
-    kinds = asked.get("InstanceTypes") or filters.get("instance-type") or [*DOLLARS]
-    zones = filters.get("availability-zone") or [*scene.moto.homes[scene.region.name]["subnets"]]
-    told = [
-        {
-            "InstanceType": kind,
-            "ProductDescription": LINUX,
-            "SpotPrice": f"{dollars:.6f}",
-            "Timestamp": at,
-            "AvailabilityZone": zone,
-        }
-        for kind in kinds
-        if kind in DOLLARS and LINUX in (asked.get("ProductDescriptions") or [LINUX])
-        for zone in zones
-        for at, dollars in history(scene.region.price(kind, zone, SPOT), scene.now, asked.get("StartTime", 0.0))
-    ]
-    return scene.told({"SpotPriceHistory": told})

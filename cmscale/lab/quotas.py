@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cmscale.lab.ec2.calls import Answer, Call, json_answer
-from cmscale.lab.instances import Refused
+from cmscale.lab.instance import Refused
 from cmscale.lab.surroundings import ACCOUNT
 
 NAMES: Mapping[str, str] = {

@@ -6,11 +6,11 @@ All of it is moto, which is kept behind this one module. It is not safe for thre
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cmscale.lab.instances import Refused
+from cmscale.lab.instance import Refused
 
 ACCOUNT = "123456789012"
 
@@ -37,6 +37,7 @@ class Surroundings:
         from moto.ec2.models import ec2_backends
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
+        _send_whole_events()
         self._app = DomainDispatcherApplication(create_backend_app)
         self._backends: Any = ec2_backends[ACCOUNT]
         self.homes = {name: self._settle(name, number) for number, name in enumerate(regions)}
@@ -66,6 +67,29 @@ class Surroundings:
     def free_address(self, region: str, subnet: str, address: str) -> None:
         self._backends[region].get_subnet(subnet).del_subnet_ip(address)
 
+    # --- events and queues -------------------------------------------------------------------------------------------
+
+    def listens(self, region: str) -> bool:
+        """Does a rule look at what comes over the default bus?"""
+        from moto.events.models import events_backends
+
+        return bool(events_backends[ACCOUNT][region].event_buses["default"].rules)
+
+    def put_event(self, region: str, event: Mapping[str, Any]) -> None:
+        """What EC2 tells EventBridge; rules bring it to their queues."""
+        from moto.events.models import events_backends
+
+        events_backends[ACCOUNT][region].put_events([dict(event)])
+
+    def patience_s(self, region: str, queue_url: str) -> float:
+        """How long a queue lets its readers wait that don't say so themselves."""
+        from moto.sqs.models import sqs_backends
+
+        queue = sqs_backends[ACCOUNT][region].queues.get(queue_url.rpartition("/")[2])
+        return float(getattr(queue, "receive_message_wait_time_seconds", None) or 0)
+
+    # --- all that moto answers ---------------------------------------------------------------------------------------
+
     def answer(self, environ: dict[str, Any], action: str) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
         """moto's status, headers and body for a request."""
         got: list[Any] = []
@@ -81,13 +105,15 @@ class Surroundings:
 
     # --- what a launch may name --------------------------------------------------------------------------------------
 
-    def look_up(self, region: str, image: str, subnet: str, groups: Iterable[str], key_name: str | None) -> Any:
-        """moto's subnet; refuses if it or another named thing does not exist."""
+    def look_up(
+        self, region: str, image: str, subnet: str, groups: Iterable[str], key_name: str | None
+    ) -> tuple[Any, str]:
+        """moto's subnet, and the image's root device; refuses if a named thing does not exist."""
         from moto.ec2.exceptions import EC2ClientError
 
         backend = self._backends[region]
         try:
-            backend.describe_images(ami_ids=[image])
+            (booted,) = backend.describe_images(ami_ids=[image])
             found = backend.get_subnet(subnet)
             if key_name:
                 backend.describe_key_pairs(key_names=[key_name])
@@ -96,7 +122,7 @@ class Surroundings:
         for group in groups:
             if backend.get_security_group_from_id(group) is None:
                 raise Refused("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
-        return found
+        return found, str(booted.root_device_name or "/dev/sda1")
 
     def template(self, region: str, chosen: Mapping[str, Any]) -> Template:
         """The version of a launch template that a call has chosen, by its number, $Default or $Latest."""
@@ -124,8 +150,37 @@ class Surroundings:
 
         return kind in INSTANCE_TYPES
 
+    def offerings(self, region: str, kind: str) -> Sequence[Mapping[str, str]]:
+        """Which types there are where: by region, availability-zone or availability-zone-id."""
+        from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+
+        found: Sequence[Mapping[str, str]] = INSTANCE_TYPE_OFFERINGS[kind].get(region, [])
+        return found
+
+    def most_efa(self, kind: str) -> int:
+        """How many interfaces of a type may be Elastic Fabric Adapters."""
+        from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+        known: Any = INSTANCE_TYPES[kind].get("NetworkInfo", {}).get("EfaInfo") or {}
+        return int(known.get("MaximumEfaInterfaces", 0))
+
     def knows_profile(self, profile: Mapping[str, str]) -> bool:
         from moto.iam.models import iam_backends
 
         known = iam_backends[ACCOUNT]["aws"].instance_profiles.values()
         return any(profile.get("Name") == each.name or profile.get("Arn") == each.arn for each in known)
+
+
+def _send_whole_events() -> None:
+    """Let moto's rules hand on events as they are: its own way leaves the account out and is slow."""
+    from moto.events import utils
+
+    parser: Any = utils.EventTemplateParser
+    as_asked = parser.parse
+
+    def parse(input_template: str, input_paths_map: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
+        if input_template:
+            return dict(as_asked(input_template, input_paths_map, event))
+        return {key: value for key, value in event.items() if key != "ingestion-time"}
+
+    parser.parse = staticmethod(parse)

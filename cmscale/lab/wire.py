@@ -15,8 +15,9 @@ from xml.sax.saxutils import escape
 
 import botocore.session
 from botocore.model import ListShape, OperationModel, OperationNotFoundError, ServiceModel, Shape, StructureShape
+from botocore.parsers import create_parser
 
-from cmscale.lab.instances import Refused
+from cmscale.lab.instance import Refused
 
 NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -26,6 +27,11 @@ REQUEST_ID = "1ab00000-0000-4000-8000-000000000000"
 @cache
 def model() -> ServiceModel:
     return botocore.session.get_session().get_service_model("ec2")
+
+
+def check(action: str) -> None:
+    """Refuse an action that EC2 does not have."""
+    _operation(action)
 
 
 @cache
@@ -98,6 +104,14 @@ _PLAIN: Mapping[str, Any] = {
 }
 
 
+def told(action: str, status: int, body: bytes) -> dict[str, Any]:
+    """An answer of somebody else's, as boto3 reads it."""
+    shape = _operation(action).output_shape
+    answer = {"status_code": status, "headers": {}, "body": body}
+    parsed: dict[str, Any] = create_parser("ec2").parse(answer, shape) if shape else {}
+    return parsed
+
+
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -125,8 +139,10 @@ def trimmed(action: str, content: Mapping[str, Any]) -> dict[str, Any]:
 def _trim(shape: Shape, value: Any) -> Any:
     if isinstance(shape, StructureShape):
         members = shape.members
-        return {name: _trim(members[name], each) for name, each in value.items() if name in members}
-    if isinstance(shape, ListShape) and value is not None:
+        return {
+            name: _trim(members[name], each) for name, each in value.items() if name in members and each is not None
+        }
+    if isinstance(shape, ListShape):
         return [_trim(shape.member, each) for each in value]
     return value
 
@@ -156,7 +172,7 @@ _PLAINLY: Mapping[str, Any] = {
     "double": lambda value: str(float(value)),
     "float": lambda value: str(float(value)),
     "boolean": lambda value: "true" if value else "false",
-    "timestamp": at,
+    "timestamp": lambda moment: at(moment if isinstance(moment, float | int) else moment.timestamp()),
     "string": lambda value: escape(str(value)),
 }
 

@@ -21,7 +21,7 @@ from cmscale.fit import (
     starts,
     starts_for,
 )
-from cmscale.model import Ask, FactKind, Node, Pool, PoolName, Power, Queue, SiteName, Snapshot
+from cmscale.model import Ask, FactKind, Node, Pool, PoolName, Power, Queue, Site, SiteName, Snapshot
 from cmscale.placing.quota import Quota, quotas
 from cmscale.placing.ways import Kinds, kinds_of, mixing, ways
 
@@ -117,11 +117,8 @@ def _by_pool(view: Snapshot) -> Mapping[PoolName, list[Node]]:
 
 
 def _why_spent(view: Snapshot, pool: Pool, nodes: Sequence[Node], quota: Quota | None) -> str:
-    site = view.sites[pool.site]
-    if not site.reachable:
-        return f"{site.name} could not be read ({site.unseen})"
-    if drained := view.drained(pool.site):
-        return f"{site.name} is drained ({drained.why})"
+    if why := _why_not_at(view, view.sites[pool.site]):
+        return why
     if closed := view.shut(pool):
         return f"closed ({closed.result.value}: {closed.why})"
     more = _startable(view, pool, nodes, quota)
@@ -139,6 +136,15 @@ def _why_nothing_startable(view: Snapshot, pool: Pool, nodes: Sequence[Node], qu
     ):
         return f"all {pool.most} machines are in use" if pool.most > 1 else "its one machine is in use"
     return next((why for node in off if (why := _why_not_startable(view, node))), "none of its nodes can be started")
+
+
+def _why_not_at(view: Snapshot, site: Site) -> str:
+    """Why nothing is started at a site now."""
+    if not site.reachable:
+        return f"{site.name} could not be read ({site.unseen})"
+    if drained := view.drained(site.name):
+        return f"{site.name} is drained ({drained.why})"
+    return f"the credentials of {site.name} are about to end" if site.expiring(view.now) else ""
 
 
 def _startable(view: Snapshot, pool: Pool, nodes: Sequence[Node], quota: Quota | None) -> list[Node]:

@@ -39,6 +39,7 @@ from cmscale.model import (
     PoolName,
     Power,
     Result,
+    SiteName,
     Snapshot,
     Verb,
 )
@@ -65,26 +66,30 @@ _NOT_TOLD = Outcome(Result.TRANSIENT, "the cloud did not say what became of it")
 
 _POWERED = {MachineState.STARTING, MachineState.RUNNING}
 
+NO_POOL = PoolName("")
+"""Of what serves no node."""
+
 COMMENTS_A_TICK = 200
 """How many comments a tick may change: an update costs slurmctld 5 ms, and the rest can wait a second."""
 
 
 def operations(view: Snapshot, plan: Plan) -> tuple[Operation, ...]:
     """The calls to providers that a plan asks for: its actions, gathered by operation and pool."""
-    together: dict[tuple[OpId, PoolName, bool], list[Action]] = defaultdict(list)
+    together: dict[tuple[OpId, PoolName, SiteName | None, bool], list[Action]] = defaultdict(list)
     for action in plan.actions:
-        if action.pool is not None and action.verb in {Verb.START, Verb.STOP, Verb.DELETE}:
+        if action.verb in {Verb.START, Verb.STOP, Verb.DELETE} and (action.pool or action.site):
+            node = view.nodes.get(action.node)
             # What is on its way out already, and does not get there, is switched off without asking again.
-            hard = action.verb is not Verb.START and view.nodes[action.node].power is Power.STOPPING
-            together[action.op, action.pool, hard].append(action)
-    return tuple(_operation(op, pool, actions, view.now, hard) for (op, pool, hard), actions in together.items())
+            hard = action.verb is not Verb.START and node is not None and node.power is Power.STOPPING
+            together[action.op, action.pool or NO_POOL, action.site, hard].append(action)
+    return tuple(_operation(op, actions, view.now, hard) for (op, _, _, hard), actions in together.items())
 
 
-def _operation(op: OpId, pool: PoolName, actions: Sequence[Action], now: float, hard: bool) -> Operation:
+def _operation(op: OpId, actions: Sequence[Action], now: float, hard: bool) -> Operation:
     first = actions[0]
-    starting = first.verb is Verb.START
+    starting, pool = first.verb is Verb.START, first.pool or NO_POOL
     return Operation(
-        id=op if starting else OpId(f"{op}-{pool}" + ("-hard" if hard else "")),
+        id=op if starting else OpId(f"{op}-{first.site or pool}" + ("-hard" if hard else "")),
         verb=first.verb,
         pool=pool,
         nodes=tuple(action.node for action in actions),
@@ -95,7 +100,12 @@ def _operation(op: OpId, pool: PoolName, actions: Sequence[Action], now: float, 
         all_or_none=first.together,
         machines=tuple(MachineId(action.arg) for action in actions if action.arg),
         hard=hard,
+        site=first.site,
     )
+
+
+def _site(operation: Operation, world: World) -> SiteName:
+    return operation.site or world.pools[operation.pool].site
 
 
 def act(view: Snapshot, plan: Plan, world: World, memory: Memory, limits: Limits) -> None:
@@ -104,21 +114,32 @@ def act(view: Snapshot, plan: Plan, world: World, memory: Memory, limits: Limits
     world.journal.begin(calls)
     for fact in consequences.facts(view, plan, limits):
         world.journal.put_fact(fact)
-    _learn_from_boots(view, plan, world)
+    _learn_from_boots(view, plan, world, memory)
     _learn_from_notices(view, world, memory)
     for operation in calls:
         _age_s(operation, world, memory)
         if operation.hard:
             memory.stopping |= dict.fromkeys(operation.machines, view.now)
-    deeds = [_begin(operation, world, partial(_carry_out, operation, view, world)) for operation in calls]
+    deeds = _begun(calls, view, world)
     try:
         _tell_slurm(view, plan, world)
     finally:
         _hear(deeds, world.beside)
 
 
+def delete(view: Snapshot, deletions: Sequence[Action], world: World) -> None:
+    """Carry out deletions alone, as a tick would among other things."""
+    calls = operations(view, Plan(view.tick, view.now, tuple(deletions)))
+    world.journal.begin(calls)
+    _hear(_begun(calls, view, world), world.beside)
+
+
+def _begun(calls: Iterable[Operation], view: Snapshot, world: World) -> list[Deed[None]]:
+    return [_begin(operation, world, partial(_carry_out, operation, view, world)) for operation in calls]
+
+
 def _begin(operation: Operation, world: World, deed: Callable[[], None]) -> Deed[None]:
-    return world.beside.do(world.pools[operation.pool].site, operation.id, partial(_logged, operation, deed))
+    return world.beside.do(_site(operation, world), operation.id, partial(_logged, operation, deed))
 
 
 def _logged(operation: Operation, deed: Callable[[], None]) -> None:
@@ -141,28 +162,37 @@ def _age_s(operation: Operation, world: World, memory: Memory) -> float:
     return memory.ages.of(operation.id, operation.began, world.clock.now(), world.clock.steady(), None)
 
 
-def _learn_from_boots(view: Snapshot, plan: Plan, world: World) -> None:
-    """A machine given up before it served counts against its pool; one that joined speaks for it."""
+def _learn_from_boots(view: Snapshot, plan: Plan, world: World, memory: Memory) -> None:
+    """A machine given up before it served counts against its pool; one that joined speaks for it. Of many that are
+    given up at once no more count than close the pool: they have failed together, not one after the other."""
     closed = dict(view.closed)
+    closed_now: set[PoolName] = set()
+    given_up: set[MachineId] = set()
     for action in plan.actions:
         node = view.nodes.get(action.node)
         if node is None or node.pool is None:
             continue
         if action.verb in {Verb.DELETE, Verb.STOP} and node.unfit and node.power is not Power.STOPPING:
+            given_up.add(MachineId(action.arg))
             before = closed.get(node.pool)
-            if before and before.why == node.sick:
-                continue  # the same machine, whose deletion has to be asked for again
+            again = action.arg in memory.given_up or (before and before.why == node.sick)
+            if again or node.pool in closed_now:
+                continue  # again: the same machine, whose deletion has to be asked for once more
             closed[node.pool] = aftermath.after_failed_boot(before, node.sick, view.now)
             world.journal.close(node.pool, closed[node.pool])
+            if closed[node.pool].until:
+                closed_now.add(node.pool)
         elif action.verb is Verb.RESUME and node.pool in closed and closed[node.pool].result is Result.BOOT:
             del closed[node.pool]
             world.journal.close(node.pool, None)
+    memory.given_up = given_up
 
 
 def _learn_from_notices(view: Snapshot, world: World, memory: Memory) -> None:
     """A cloud that takes a spot machine back needs the room itself: the next one had better come from elsewhere. A
     retirement or an upkeep that it announces for others says nothing of the kind."""
     noticed = {node.machine.id: node for node in view.nodes.values() if node.machine and node.notice}
+    wanted_back: dict[PoolName, str] = {}
     events: list[Event] = []
     for name, node in noticed.items():
         if name in memory.noticed or node.notice is None or node.pool is None:
@@ -170,9 +200,19 @@ def _learn_from_notices(view: Snapshot, world: World, memory: Memory) -> None:
         text = f"{node.name} is taken back by {node.site} in {node.notice.deadline - view.now:.0f} s: {node.notice.why}"
         events.append(Event(view.now, EventKind.RECLAIMED, node.name, text))
         if view.pools[node.pool].market == "spot":
-            before = world.journal.closed().get(node.pool)
-            world.journal.close(node.pool, aftermath.after_notice(before, node.notice.why, view.now))
+            wanted_back[node.pool] = node.notice.why
+    # However many machines it takes at once, it says so once.
+    for pool, why in wanted_back.items():
+        before = world.journal.closed().get(pool)
+        world.journal.close(pool, aftermath.after_notice(before, why, view.now))
     memory.noticed = set(noticed)
+    at_risk = {node.machine.id: node for node in view.nodes.values() if node.machine and node.at_risk}
+    for name, node in at_risk.items():
+        if name not in memory.at_risk | memory.noticed:
+            events.append(
+                Event(view.now, EventKind.AT_RISK, node.name, f"{node.name} may be taken back: {node.at_risk}")
+            )
+    memory.at_risk = set(at_risk)
     if events:
         world.journal.tell(events)
 
@@ -180,11 +220,11 @@ def _learn_from_notices(view: Snapshot, world: World, memory: Memory) -> None:
 def _carry_out(operation: Operation, view: Snapshot, world: World) -> None:
     """Make a call for the first time; what failed machines wrote to their consoles is kept before it is gone."""
     if operation.verb is not Verb.START and not operation.hard:
-        provider = world.providers[world.pools[operation.pool].site]
+        provider = world.providers[_site(operation, world)]
         machines = zip(operation.nodes, operation.machines, strict=True)
-        failed = [(view.nodes[name], machine) for name, machine in machines if view.nodes[name].sick]
+        failed = [(node, machine) for name, machine in machines if (node := view.nodes.get(name)) and node.sick]
         _at_once([partial(_keep, view.now, provider, node, machine, world) for node, machine in failed])
-    _perform(operation, world, 0.0)
+    _perform(operation, world, 0.0, again=False)
 
 
 def _keep(now: float, provider: Provider, node: Node, machine: MachineId, world: World) -> None:
@@ -210,18 +250,20 @@ def resume_operations(world: World, memory: Memory, unseen: Iterable[PoolName] =
         if operation.id in running:
             continue
         pool = world.pools.get(operation.pool)
-        if pool is None:
-            gone = Outcome(Result.GONE, f"pool {operation.pool} is no longer configured")
-            world.journal.finish(operation.id, dict.fromkeys(operation.nodes, gone), now)
-        elif operation.verb is not Verb.START:
+        if operation.verb is not Verb.START:
             unknown = Outcome(Result.TRANSIENT, "not known whether it was done; decided anew")
             world.journal.finish(operation.id, dict.fromkeys(operation.nodes, unknown), now)
+        elif pool is None:
+            gone = Outcome(Result.GONE, f"pool {operation.pool} is no longer configured")
+            world.journal.finish(operation.id, dict.fromkeys(operation.nodes, gone), now)
         elif operation.pool not in unseen and steady >= memory.again.get(operation.id, steady):
             log.info("operation %s (%s) was not finished; taking it up", operation.id, operation.verb.value)
             age_s = _age_s(operation, world, memory)
             memory.again[operation.id] = steady + min(max(age_s, 1.0), 60.0)
             again.append((operation, age_s))
-    deeds = [_begin(operation, world, partial(_perform, operation, world, age_s)) for operation, age_s in again]
+    deeds = [
+        _begin(operation, world, partial(_perform, operation, world, age_s, again=True)) for operation, age_s in again
+    ]
     _hear(deeds, world.beside)
     open_still = {operation.id for operation in world.journal.under_way()}
     memory.again = {name: at for name, at in memory.again.items() if name in open_still}
@@ -235,9 +277,9 @@ def _at_once(calls: Sequence[Callable[[], None]]) -> None:
         each.result()
 
 
-def _perform(operation: Operation, world: World, age_s: float) -> None:
-    """Make the call of an operation that is so old, and write down what came of it."""
-    provider = world.providers[world.pools[operation.pool].site]
+def _perform(operation: Operation, world: World, age_s: float, *, again: bool) -> None:
+    """Make the call of an operation that is so old, perhaps again, and write down what came of it."""
+    provider = world.providers[_site(operation, world)]
     now = world.clock.now()
     complaints = _run_scripts(operation, world)
     if complaints and operation.verb is Verb.START:
@@ -252,7 +294,7 @@ def _perform(operation: Operation, world: World, age_s: float) -> None:
         after = aftermath.after_launch(before, outcomes, now)
         if after != before:
             world.journal.close(operation.pool, after)
-    if operation.verb is not Verb.START or aftermath.settled(outcomes):
+    if operation.verb is not Verb.START or aftermath.settled(outcomes, again=again):
         world.journal.finish(operation.id, outcomes, world.clock.now())
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import URL
 
 from cmscale.model import DOLLAR, Bucket, Budget, Limits, Pool, PoolName, Queue, Shape, Site, SiteName
 from cmscale.ports import Misconfigured
-from cmscale.shell import mistakes
+from cmscale.shell import mistakes, offering
 from cmscale.shell.logs import LogFormat
 from cmscale.shell.periods import Periods
 from cmscale.shell.relations import Relations, relations
@@ -57,6 +57,7 @@ class SiteSettings:
     site: Site
     endpoint_url: str
     profile: str
+    notices_queue: str
     prices: bool
     """May its cloud be asked what machines cost?"""
     quotas: bool
@@ -122,7 +123,7 @@ def load(path: Path, text: str | None = None) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([mistakes.syntax(path, str(error))]) from None
     related = relations(raw)
-    problems = set(related.contradictions())
+    problems = {*related.contradictions(), *offering.contradictions(raw)}
     file = None
     try:
         # Strict JSON is what TOML's values need: lists stand for tuples and texts for enums and paths, nothing else.
@@ -184,6 +185,9 @@ def _config(path: Path, text: str, file: FileTable, related: Relations) -> Confi
             search_s=limits.search,
             search_rest_s=limits.search_rest,
             quarantine_s=limits.quarantine,
+            reap=limits.reap,
+            reap_after_s=limits.reap_after,
+            reap_most=limits.reap_most,
         ),
         tick_s=limits.tick,
         answer_s=limits.answer,
@@ -209,8 +213,9 @@ def _site(name: str, table: SiteTable) -> SiteSettings:
         account=table.account or table.profile,
         launched=Bucket(table.launch_burst, table.launch_refill),
         calls=Bucket(table.call_burst, table.call_refill),
+        expiry_margin_s=table.expiry_margin,
     )
-    return SiteSettings(site, table.endpoint_url, table.profile, table.prices, table.quotas)
+    return SiteSettings(site, table.endpoint_url, table.profile, table.notices_queue, table.prices, table.quotas)
 
 
 def _pool(name: str, table: PoolTable) -> PoolSettings:

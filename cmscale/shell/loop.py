@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from cmscale.core import budgets, consequences
+from cmscale.core import budgets, consequences, expiry
 from cmscale.core.decide import Policy, decide
 from cmscale.model import Limits, MachineId, Plan, Snapshot, Verb
 from cmscale.ports import Clock, Deposed, Unavailable
-from cmscale.shell import logs, spending
+from cmscale.shell import logs, reaping, spending
 from cmscale.shell.act import act, resume_operations
 from cmscale.shell.isolation import LeftOut, decided
 from cmscale.shell.observe import Memory, World, idle_changes, observe
@@ -24,7 +24,8 @@ from cmscale.shell.timekeeping import move_along
 
 REST_PER_LOOK = 10.0
 """A look may cost Slurm and the clouds a tenth of our time at most: a small cluster is looked at every second, and
-one where a look takes 2 s is looked at every 20 s."""
+one where a look takes 2 s is looked at every 20 s. But where nodes were drained so that their machines can go, one more
+look follows at once and gives them back: a thousand idle machines cost more than a look."""
 
 REST_PER_VAIN_LOOK = 1.0
 """Whoever does not answer bears no load, and may be back the next moment with nodes to be parked at once. The first
@@ -99,6 +100,7 @@ def _tick(daemon: Daemon, name: str) -> Look:
             resume_operations(world, daemon.memory, unseen)
             act(view, plan, world, daemon.memory, daemon.limits)
             daemon.memory.ending = {MachineId(action.arg) for action in plan.actions if action.verb is Verb.DELETE}
+            daemon.memory.search.forget(daemon.memory.ending)
     except Deposed:
         raise
     except Unavailable as error:
@@ -138,11 +140,14 @@ def _note(view: Snapshot, plan: Plan, daemon: Daemon) -> None:
     busy = dict.fromkeys(view.pools, 0) | Counter(node.pool for node in view.nodes.values() if node.pool and node.busy)
     journal.put_busy(busy, view.now)
     events = [*consequences.closure_events(memory.closed, view), *budgets.events(memory.budgets, view)]
+    events += expiry.events(memory.expiry, view)
+    events += reaping.note(view, journal, memory.search)
     if daemon.may_act:
         events += consequences.events(view, plan)
     if events:
         journal.tell(events)
     memory.closed = view.closed
+    memory.expiry = expiry.stages(memory.expiry, view)
     memory.budgets = budgets.told(view)
 
 
@@ -152,14 +157,16 @@ def run(daemon: Daemon, told: Callable[[Look], None], between: Callable[[], None
     What there is to do between two ticks is done after each, and again and again during a long rest. Raises Deposed if
     another daemon leads by now.
     """
-    vain_before = False
+    vain_before = hurried = False
     while True:
         rest_s = daemon.tick_s
         try:
             look = tick(daemon)
             told(look)
             vain = _is_vain(look)
-            rest_s = max(rest_s, look.observe_s * (REST_PER_VAIN_LOOK if vain or vain_before else REST_PER_LOOK))
+            hurried = daemon.may_act and _gives_back_next(look) and not hurried
+            if not hurried:
+                rest_s = max(rest_s, look.observe_s * (REST_PER_VAIN_LOOK if vain or vain_before else REST_PER_LOOK))
             vain_before = vain
         except Deposed:  # another daemon goes on from here
             raise
@@ -182,6 +189,10 @@ def _rest(clock: Clock, seconds: float, between: Callable[[], None]) -> bool:
         if clock.wait(min(left, BETWEEN_S)):
             return True
     return False
+
+
+def _gives_back_next(look: Look) -> bool:
+    return any(action.verb is Verb.DRAIN and action.arg != "off" for action in look.plan.actions)
 
 
 def _is_vain(look: Look) -> bool:

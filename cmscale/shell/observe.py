@@ -8,13 +8,15 @@ unseen Slurm is no evidence of absence.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
+from cmscale.core.announced import announced
+from cmscale.core.expiry import Stage
 from cmscale.core.standing import ORDINARY, Standing, standings
 from cmscale.model import (
     HOME,
@@ -26,6 +28,7 @@ from cmscale.model import (
     FactKind,
     Job,
     JobId,
+    Leftover,
     Machine,
     MachineId,
     MachineState,
@@ -49,8 +52,9 @@ from cmscale.model import (
     Verb,
 )
 from cmscale.ports import Clock, Journal, Provider, Reading, Scheduler, Unavailable
-from cmscale.shell import spending
+from cmscale.shell import reaping, spending
 from cmscale.shell.beside import Beside
+from cmscale.shell.reaping import Search
 from cmscale.shell.scripts import Scripts
 from cmscale.shell.spending import Ledger, Rules, Seen
 from cmscale.shell.timekeeping import JUMP_S, SETTLING_S, Ages, Timekeeping, dated
@@ -58,6 +62,7 @@ from cmscale.shell.timekeeping import JUMP_S, SETTLING_S, Ages, Timekeeping, dat
 K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
+Notices = Mapping[MachineId, Sequence[Notice]]
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +114,11 @@ class Memory:
     stopping: dict[MachineId, float] = field(default_factory=dict)
     """Since when machines that are on their way out have been seen so."""
     noticed: set[MachineId] = field(default_factory=set)
-    """Machines whose taking back has been told."""
+    """Machines whose taking back has been told..."""
+    at_risk: set[MachineId] = field(default_factory=set)
+    """...or that they may be taken back."""
+    given_up: set[MachineId] = field(default_factory=set)
+    """Machines that were given up in the last tick before they had served; each counts once against its pool."""
     closed: Mapping[PoolName, Closure] = field(default_factory=dict)
     """What stood against pools at the last look, to tell of changes."""
     ledger: Ledger = field(default_factory=Ledger)
@@ -121,6 +130,10 @@ class Memory:
     """Of machines and of operations that are open."""
     looked: dict[SiteName, float] = field(default_factory=dict)
     """When the last look at each site that was answered began, by the steady clock."""
+    expiry: Mapping[SiteName, Stage] = field(default_factory=dict)
+    """What was told of credentials at the last look."""
+    search: Search = field(default_factory=Search)
+    """For parts of machines that are gone."""
 
 
 def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapshot:
@@ -144,7 +157,8 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
     journal, asked = world.journal, _Asked()
     fresh = asked.list(lambda: _fresh(world, memory, now))
     machines = machines if asked.in_vain else _with_fresh(machines, fresh, memory)
-    serving, surplus = _serving(machines, records.items)
+    pool_of = {name: pool for pool in world.pools.values() for name in pool.nodes}
+    serving, surplus = _serving(machines, records.items, pool_of)
     memory.stopping = _stopping(machines, memory.stopping, now)
     under_way = asked.list(journal.under_way)
     if not asked.in_vain:
@@ -161,10 +175,8 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         memory.stopping,
         now,
     )
-    pool_of = {name: pool for pool in world.pools.values() for name in pool.nodes}
     nodes, broken = _joined(records.items, pool_of, known)
     nodes |= _helpers(world.pools.values(), known) if not unseen else {}
-    strays = () if unseen else _strays(nodes, serving)
     view = Snapshot(
         now=now,
         tick=tick,
@@ -183,10 +195,11 @@ def observe(world: World, tick: str, memory: Memory, doubt: str = "") -> Snapsho
         used_s=MappingProxyType(dict(asked.map(lambda: _used(world, now)))),
         utc_offset_s=offset_s,
         surplus=surplus,
+        leftovers=tuple(memory.search.leftovers),
         unseen=unseen,
         unrecorded=asked.in_vain,
         doubt=doubt,
-        unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *broken, *strays),
+        unreadable=(*records.unreadable, *jobs.unreadable, *reservations.unreadable, *broken),
     )
     if view.unrecorded:
         return view
@@ -260,19 +273,22 @@ def idle_changes(view: Snapshot, known: Mapping[NodeName, float]) -> dict[NodeNa
 # --- machines --------------------------------------------------------------------------------------------------------
 
 
-def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[Machine], dict[MachineId, Notice]]:
-    """The sites, with why one could not be read; all machines; those that their cloud takes back."""
+def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[Machine], Notices]:
+    """The sites, with why one could not be read; all machines; what their clouds announce of them."""
     sites = {HOME: Site(HOME, SiteKind.ONPREM)} | dict(world.sites)
     machines: list[Machine] = []
-    notices: dict[MachineId, Notice] = {}
+    notices: dict[MachineId, Sequence[Notice]] = {}
     if not world.providers:
         return sites, machines, notices
     beside, began = world.beside, world.clock.steady()
-    looks = {name: beside.look(name, partial(_look_at, provider)) for name, provider in world.providers.items()}
+    looks = {
+        name: beside.look(name, partial(_look_at, provider, world.clock, thoroughly=memory.search.is_due(name, began)))
+        for name, provider in world.providers.items()
+    }
     beside.wait(look for look, is_new in looks.values() if is_new)
     for name, (look, _) in looks.items():
         try:
-            listed, noticed = look.answer(beside.answer_s)
+            seen = look.answer(beside.answer_s)
             beside.taken(look)
         except Exception as error:  # noqa: BLE001 - a site that we do not understand costs itself alone
             beside.taken(look)
@@ -280,10 +296,13 @@ def _machines(world: World, memory: Memory) -> tuple[dict[SiteName, Site], list[
             sites[name] = replace(sites[name], unseen=unseen)
             machines += _aged(memory.machines.get(name, {}).values(), name, world, memory)
             continue
-        confirmed = _confirmed({machine.id: machine for machine in listed}, memory, name)
+        confirmed = _confirmed({machine.id: machine for machine in seen.machines}, memory, name)
         machines += _aged(confirmed, name, world, memory)
         memory.looked[name] = began
-        notices |= noticed
+        sites[name] = replace(sites[name], expires=seen.expires)
+        if seen.left is not None:
+            memory.search.shown(name, seen.left, began)
+        notices |= seen.notices
     return sites, machines, notices
 
 
@@ -292,7 +311,8 @@ def _aged(machines: Iterable[Machine], site: SiteName | None, world: World, memo
     now, steady = world.clock.now(), world.clock.steady()
     unknown_s = steady - memory.looked[site] if site in memory.looked else None
     ages = memory.ages
-    return [dated(each, ages.of(each.id, each.launched, now, steady, unknown_s), now) for each in machines]
+    there = (each if each.site == site else replace(each, site=site) for each in machines)
+    return [dated(each, ages.of(each.id, each.launched, now, steady, unknown_s), now) for each in there]
 
 
 def _fresh(world: World, memory: Memory, now: float) -> tuple[Machine, ...]:
@@ -303,15 +323,30 @@ def _fresh(world: World, memory: Memory, now: float) -> tuple[Machine, ...]:
     return tuple(aged for machine in made for aged in _aged([machine], sites.get(machine.node), world, memory))
 
 
-def _look_at(provider: Provider) -> tuple[tuple[Machine, ...], Mapping[MachineId, Notice]]:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What one look at a site has shown."""
+
+    machines: tuple[Machine, ...]
+    notices: Notices
+    expires: float | None
+    left: tuple[Leftover, ...] | None
+    """None: nobody looked for them this time."""
+
+
+def _look_at(provider: Provider, clock: Clock, *, thoroughly: bool) -> _Seen:
     # The list first: a provider need not ask for notices where it has just seen nothing that could be taken back.
-    listed = provider.list()
+    listed, notices = provider.list(), _notices(provider)
+    return _Seen(listed, notices, provider.expires(), reaping.look_for(provider, clock) if thoroughly else None)
+
+
+def _notices(provider: Provider) -> Notices:
     try:
-        return listed, provider.notices()
+        return provider.notices()
     except Unavailable as error:
         # Without warnings a machine is lost as a node is lost at home; without the site nothing could be done at all.
         log.warning("%s", error)
-        return listed, {}
+        return {}
 
 
 def _confirmed(seen: dict[MachineId, Machine], memory: Memory, site: SiteName) -> Iterable[Machine]:
@@ -343,11 +378,13 @@ def _stopping(machines: Iterable[Machine], before: Mapping[MachineId, float], no
 
 
 def _serving(
-    machines: Iterable[Machine], records: Iterable[NodeRecord]
+    machines: Iterable[Machine], records: Iterable[NodeRecord], pool_of: Mapping[NodeName, Pool]
 ) -> tuple[dict[NodeName, Machine], tuple[Machine, ...]]:
-    """The machine that serves each node, and the others of its name; the one Slurm talks to serves, else the oldest."""
+    """The machine that serves each node, and those that serve none; of several of a name the one that Slurm talks to
+    serves, else the oldest."""
     addresses = {record.name: record.address for record in records}
     serving: dict[NodeName, Machine] = {}
+    surplus: list[Machine] = []
     order = sorted(
         machines,
         key=lambda machine: (
@@ -357,7 +394,12 @@ def _serving(
             machine.id,
         ),
     )
-    surplus = [machine for machine in order if serving.setdefault(machine.node, machine) is not machine]
+    for machine in order:
+        pool = pool_of.get(machine.node)
+        at_home = pool is not None and machine.site in {None, pool.site}
+        unknown = pool is not None and pool.partitions and addresses and machine.node not in addresses
+        if not at_home or unknown or serving.setdefault(machine.node, machine) is not machine:
+            surplus.append(machine)
     return serving, tuple(machine for machine in surplus if machine.state is not MachineState.ENDING)
 
 
@@ -373,7 +415,7 @@ class _Known:
     idle: Mapping[NodeName, float]
     jobs: Mapping[NodeName, JobId]
     standings: Mapping[NodeName, Standing]
-    notices: Mapping[MachineId, Notice]
+    notices: Notices
     stopping: Mapping[MachineId, float]
     now: float
 
@@ -418,17 +460,18 @@ def _join(record: NodeRecord, pool: Pool | None, known: _Known) -> Node:
         return node
     power = _power(node, operation)
     idle = power is Power.ON and machine is not None and node.registered and not node.busy
-    notice = known.notices.get(machine.id) if machine else None
+    said = announced(known.notices.get(machine.id, ()) if machine else (), _drain_reason(node), known.now)
     return replace(
         node,
         power=power,
-        sick=_sick(node, power, pool, known),
+        sick=_sick(node, power, pool, known) or _sick_by_its_cloud(node, power, said.sick),
         free=record.shape if power is Power.STARTING else record.free,
         address=machine.address if machine and power is Power.ON else record.address,
         idle_since=min(known.idle.get(node.name, known.now), known.now) if idle else None,
         for_job=known.jobs.get(node.name),
-        notice=notice,
-        until=min(filter(None, (standing.until, notice.deadline if notice else None)), default=None),
+        notice=said.taken,
+        at_risk=said.at_risk,
+        until=min(filter(None, (standing.until, said.taken.deadline if said.taken else None)), default=None),
         kept=_kept(pool, node.name),
     )
 
@@ -448,6 +491,7 @@ def _helpers(pools: Iterable[Pool], known: _Known) -> dict[NodeName, Node]:
             continue
         for name in pool.nodes:
             machine, operation = known.serving.get(name), known.ops.get(name)
+            said = announced(known.notices.get(machine.id, ()) if machine else (), "", known.now)
             node = Node(
                 name,
                 pool.shape,
@@ -459,7 +503,8 @@ def _helpers(pools: Iterable[Pool], known: _Known) -> dict[NodeName, Node]:
                 machine=machine,
                 address=machine.address if machine else "",
                 op=operation.id if operation else None,
-                notice=known.notices.get(machine.id) if machine else None,
+                notice=said.taken,
+                at_risk=said.at_risk,
                 kept=_kept(pool, name),
                 outside=True,
             )
@@ -473,7 +518,7 @@ def _helpers(pools: Iterable[Pool], known: _Known) -> dict[NodeName, Node]:
             nodes[name] = replace(
                 node,
                 power=power,
-                sick=_sick(node, power, pool, known),
+                sick=_sick(node, power, pool, known) or _sick_by_its_cloud(node, power, said.sick),
                 idle_since=min(known.idle.get(name, known.now), known.now) if unused else None,
             )
     return nodes
@@ -512,13 +557,11 @@ def _sick(node: Node, power: Power, pool: Pool, known: _Known) -> str:
     return ""
 
 
-def _strays(nodes: Mapping[NodeName, Node], serving: Mapping[NodeName, Machine]) -> tuple[str, ...]:
-    return tuple(
-        f"machine {machine.id} carries our tag and the node name {name}, which "
-        + ("belongs to no pool" if name in nodes else "Slurm does not know")
-        + "; it is left alone: declare the node or delete the machine"
-        if name
-        else f"machine {machine.id} carries our tag but no readable node name; it is left alone: delete it by hand"
-        for name, machine in sorted(serving.items())
-        if name not in nodes or nodes[name].pool is None
-    )
+def _drain_reason(node: Node) -> str:
+    """What we, or the node in our name, have drained it for. Without a machine it says nothing of one."""
+    return node.reason if node.drained_by_us and node.machine else ""
+
+
+def _sick_by_its_cloud(node: Node, power: Power, why: str) -> str:
+    """A machine that still boots has its own limit."""
+    return f"machine {node.machine.id} does not work: {why}" if why and node.machine and power is Power.ON else ""

@@ -1,4 +1,4 @@
-"""What does a word of a person change? `keep`, `drain-site`, `pause` and `clear`, each checked and carried out.
+"""What does a word of a person change? `keep`, `drain-site`, `pause`, `reap` and `clear`, each checked and carried out.
 
 One mechanism for all: dated facts in the journal, each with an end, a reason and an author, and an event of kind
 `override` for each word, written together. What the daemon itself holds against nodes and pools, their quarantine and
@@ -7,6 +7,7 @@ their refusals, is cleared in the same way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -26,6 +27,7 @@ class Do(Enum):
     KEEP = "keep"
     DRAIN_SITE = "drain-site"
     PAUSE = "pause"
+    REAP = "reap"
     CLEAR = "clear"
 
 
@@ -36,6 +38,7 @@ class Kind(Enum):
     DRAIN_SITE = "drain-site"
     KEEP = "keep"
     QUARANTINE = "quarantine"
+    REAP = "reap"
     CLOSED = "closed"
 
 
@@ -44,6 +47,7 @@ FACTS: Mapping[FactKind, Kind] = {
     FactKind.DRAIN_SITE: Kind.DRAIN_SITE,
     FactKind.KEEP: Kind.KEEP,
     FactKind.QUARANTINE: Kind.QUARANTINE,
+    FactKind.REAP: Kind.REAP,
 }
 """Other facts are no opinions: without them a disk would stay for ever, or a job with a constraint of ours."""
 
@@ -57,7 +61,7 @@ class Word:
 
     do: Do
     names: tuple[str, ...] = ()
-    """keep: nodes; drain-site: the site; clear: nodes, pools and sites."""
+    """keep: nodes; drain-site: the site; reap: machines, volumes, interfaces; clear: any of them, and pools."""
     for_s: float = 0.0
     why: str = ""
     pause: bool = False
@@ -184,6 +188,11 @@ def _problems(word: Word, config: Config) -> Iterator[str]:
     elif word.do is Do.DRAIN_SITE:
         yield from _not_among(word.names, config.sites, "there is no site")
         yield from () if len(word.names) == 1 else ("expected the name of one site",)
+    elif word.do is Do.REAP:
+        yield from (
+            f'expected the id of a machine, got "{name[:LONGEST_NAME]}"' for name in word.names if not _ID(name)
+        )
+        yield from () if word.names else ("expected the ids of what shall be deleted",)
     elif word.names:
         yield "a pause is of everything; expected no name"
 
@@ -194,6 +203,8 @@ def _unknown(names: Iterable[str], config: Config, holding: Collection[str]) -> 
     known |= {node for each in config.pools.values() for node in each.pool.nodes}
     yield from _not_among(names, known - {""}, "there is no node, pool or site")
 
+
+_ID = re.compile(r"[\w.-]{1,64}").fullmatch
 
 NAMED = 5
 LONGEST_LIST = 300

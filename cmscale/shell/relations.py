@@ -182,11 +182,11 @@ def relations(raw: Mapping[str, Any]) -> Relations:
     return Relations(
         {
             name: PoolWords(frozenset(pool), _nodes(pool, "nodes"), _words(pool, "partitions"), _nodes(pool, "helpers"))
-            for name, pool in _tables(raw, "pools")
+            for name, pool in tables(raw, "pools")
         },
         {
             name: PartitionWords(_words(partition, "pools"), partition.get("pin") is True)
-            for name, partition in _tables(raw, "partitions")
+            for name, partition in tables(raw, "partitions")
         },
         {
             name: BudgetWords(
@@ -195,7 +195,7 @@ def relations(raw: Mapping[str, Any]) -> Relations:
                 _text(budget, "account"),
                 budget.get("at_limit") == "drain",
             )
-            for name, budget in _tables(raw, "budgets")
+            for name, budget in tables(raw, "budgets")
         },
         _words(cluster, "policies")
         if isinstance(cluster := raw.get("cluster"), dict) and "policies" in cluster
@@ -203,10 +203,11 @@ def relations(raw: Mapping[str, Any]) -> Relations:
     )
 
 
-def _tables(raw: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    tables = raw.get(key)
-    if isinstance(tables, dict):
-        yield from ((name, table) for name, table in tables.items() if isinstance(table, dict))
+def tables(raw: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Those of this kind, by name, that are tables at all."""
+    found = raw.get(key)
+    if isinstance(found, dict):
+        yield from ((name, table) for name, table in found.items() if isinstance(table, dict))
 
 
 def _text(table: Mapping[str, Any], key: str) -> str:

@@ -26,7 +26,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from cmscale import hours
-from cmscale.model import HOME, AtLimit, NodeName, NodeOrder, Period, SiteKind, Window
+from cmscale.model import HOME, AtLimit, NodeName, NodeOrder, Period, Reap, SiteKind, Window
 from cmscale.shell.logs import LogFormat
 from cmscale.shell.values import duration, hostlist, names_if_any, nearest, shown, unique
 
@@ -71,6 +71,12 @@ def _window(value: object) -> Window:
     if not isinstance(value, str):
         raise ValueError(f'expected hours such as "mon-fri 20:00-06:00", got {shown(value)}')  # noqa: TRY004 (pydantic)
     return hours.window(value)
+
+
+def _controllers(hosts: str) -> str:
+    if hosts and not re.fullmatch(r"[\w.-]+(:\d+)?(,[\w.-]+(:\d+)?)*", hosts, re.ASCII):
+        raise ValueError(f'expected hosts such as "head:6817" or "head1,head2", got {shown(hosts)}')
+    return hosts
 
 
 def _journal(value: object, info: ValidationInfo) -> Path | URL | None:
@@ -166,6 +172,7 @@ class SlurmSettings(Table):
     bin_dir: OptionalPath = None
     include: FilePath = Path("/etc/slurm/cm-scale.conf")
     time_limit_s: Annotated[Some, Field(validation_alias="time_limit")] = 20.0
+    conf_server: Annotated[str, AfterValidator(_controllers)] = ""
 
 
 class LimitsTable(Table):
@@ -176,6 +183,9 @@ class LimitsTable(Table):
     search: Some = 900.0
     search_rest: Duration = 900.0
     quarantine: Duration = 600.0
+    reap: Reap = Reap.DELETE
+    reap_after: Duration = 90.0
+    reap_most: CountOrNone = 10
     tick: Some = 1.0
     answer: Some = 10.0
 
@@ -205,6 +215,12 @@ def _http(url: str) -> str:
     return url
 
 
+def _queue(named: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{0,80}|https?://[^\s/]+/\S+", named):
+        raise ValueError(f'expected "auto", the name of a queue or its URL, got {shown(named)}')
+    return named
+
+
 class SiteTable(Table):
     kind: Annotated[SiteKind, AfterValidator(_startable)]
     region: Filled
@@ -213,22 +229,48 @@ class SiteTable(Table):
     account: str = ""
     prices: bool = True
     quotas: bool = True
+    notices_queue: Annotated[str, AfterValidator(_queue)] = "auto"
     launch_burst: Count = 1000
     launch_refill: Rate = 2.0
     call_burst: Count = 5
     call_refill: Rate = 2.0
+    expiry_margin: Duration = 900.0
 
 
 class AwsSettings(Table):
-    """What EC2 is asked for. The ids are checked by EC2, not by their form: other endpoints form them otherwise."""
+    """What EC2 is asked for. The ids are checked by EC2, not by their form: other endpoints form them otherwise.
 
-    instance_type: Filled
+    What its keys say of one another is checked in `offering`.
+    """
+
+    instance_type: Filled = ""
+    instance_types: Annotated[tuple[Filled, ...], AfterValidator(unique)] = ()
     image: Filled
-    subnet: Filled
+    subnet: Filled = ""
+    subnets: Annotated[tuple[Filled, ...], AfterValidator(unique)] = ()
+    allocation_strategy: str = ""
+    placement_group: str = ""
+    capacity_reservation: str = ""
+    capacity_block: bool = False
+    efa: bool | CountOrNone = False
     security_groups: Annotated[tuple[str, ...], AfterValidator(unique)] = ()
+    public_address: bool = False
+    volume_gb: CountOrNone = 0
+    volume_type: Filled = "gp3"
     key_name: str = ""
     instance_profile: str = ""
     user_data: OptionalPath = None
+    bootstrap: bool = True
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that will do, in either form."""
+        return self.instance_types or (self.instance_type,)
+
+    @property
+    def nets(self) -> tuple[str, ...]:
+        """The subnets that will do, in either form."""
+        return self.subnets or (self.subnet,)
 
 
 _OUR_WORDS = ("NodeName", "CPUs", "RealMemory", "Gres", "Feature", "Features", "Weight", "State")

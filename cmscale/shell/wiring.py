@@ -18,10 +18,14 @@ from types import FrameType, MappingProxyType
 
 from sqlalchemy import Connection
 
-from cmscale.adapters.aws import AwsMarket, AwsPool, AwsSite, quota_family
+from cmscale.adapters.aws import AwsMarket, AwsPool, AwsSite, Buckets, quota_family
+from cmscale.adapters.aws.connection import Connection as AwsConnection
+from cmscale.adapters.aws.policy import Realm
+from cmscale.adapters.aws.setup import Setup
 from cmscale.adapters.slurm.commands import SlurmCommands
 from cmscale.adapters.slurm.conf import Declared
 from cmscale.adapters.slurm.pyslurm.scheduler import SlurmByPyslurm
+from cmscale.core.rates import account
 from cmscale.journal.database import Database
 from cmscale.journal.lease import Lease, Term
 from cmscale.journal.lease import last_term as of_database
@@ -30,12 +34,14 @@ from cmscale.model import Pool, PoolName, Site, SiteName
 from cmscale.ports import Clock, Journal, Misconfigured, Provider, Unavailable
 from cmscale.shell import policies, presence
 from cmscale.shell.beside import Beside
-from cmscale.shell.config import Config, ConfigError
+from cmscale.shell.config import Config, ConfigError, PoolSettings
 from cmscale.shell.loop import Daemon
 from cmscale.shell.markets import Markets, Stall
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World
+from cmscale.shell.offering import STRATEGIES
 from cmscale.shell.schema import Mode, SlurmBackend
+from cmscale.shell.shipped import share_dir
 
 GRACE_S = 5.0
 """How long calls in flight may take to end after SIGTERM. What does not end is in the journal, and taken up again."""
@@ -112,19 +118,22 @@ def scheduler(config: Config) -> SlurmCommands:
 
 def providers(config: Config) -> dict[SiteName, Provider]:
     """The provider of each site; raises Misconfigured if one can't even be built (an SDK, a profile is missing)."""
-    return {name: provider(config, name) for name in config.sites}
+    payers = {account(each.site): Buckets(RunInstances=each.site.calls) for each in config.sites.values()}
+    return {name: provider(config, name, payers[account(each.site)]) for name, each in config.sites.items()}
 
 
-def provider(config: Config, name: SiteName) -> AwsSite:
-    """The provider of one site; raises as `providers` does."""
+def provider(config: Config, name: SiteName, buckets: Buckets | None = None) -> AwsSite:
+    """The provider of one site; raises as `providers` does. Sites of one account and region share its buckets."""
     settings = config.sites[name]
     return AwsSite(
         config.cluster,
         name,
         settings.site.region,
-        _aws_pools(config, name),
+        aws_pools(config, name),
         endpoint_url=settings.endpoint_url,
         profile=settings.profile,
+        notices_queue=settings.notices_queue,
+        buckets=buckets,
     )
 
 
@@ -134,29 +143,11 @@ def market(config: Config, name: SiteName) -> AwsMarket:
     return AwsMarket(
         name,
         settings.site.region,
-        _aws_pools(config, name),
+        aws_pools(config, name),
         endpoint_url=settings.endpoint_url,
         profile=settings.profile,
         currency=config.rules.currency,
     )
-
-
-def _aws_pools(config: Config, site: SiteName) -> dict[PoolName, AwsPool]:
-    return {
-        pool_name: AwsPool(
-            instance_type=each.aws.instance_type,
-            image=each.aws.image,
-            subnet=each.aws.subnet,
-            security_groups=each.aws.security_groups,
-            key_name=each.aws.key_name,
-            instance_profile=each.aws.instance_profile,
-            user_data=each.aws.user_data,
-            market=each.pool.market,
-            promised=each.pool.shape,
-        )
-        for pool_name, each in config.pools.items()
-        if each.pool.site == site
-    }
 
 
 def markets(config: Config, *, keeps: bool = True) -> Markets:
@@ -165,16 +156,65 @@ def markets(config: Config, *, keeps: bool = True) -> Markets:
 
 
 def _stall(config: Config, site: SiteName) -> Stall:
-    settings, goods = config.sites[site], _aws_pools(config, site)
+    settings, goods = config.sites[site], aws_pools(config, site)
     return Stall(
         site,
         goods={name: pool.goods for name, pool in goods.items()},
-        spot=frozenset(name for name, pool in goods.items() if pool.market == "spot"),
+        spot=frozenset(name for name, pool in goods.items() if pool.spot),
         unpriced=frozenset(name for name in goods if not config.pools[name].priced),
         prices=settings.prices,
         quotas=settings.quotas,
         market=partial(market, config, site),
     )
+
+
+def aws_setup(config: Config, name: SiteName) -> Setup:
+    """What sets the account of one site up; raises as `providers` does."""
+    settings = config.sites[name]
+    ec2 = AwsConnection(name, settings.site.region, settings.endpoint_url, settings.profile, Buckets())
+    return Setup(ec2, config.cluster, settings.notices_queue)
+
+
+def aws_realm(config: Config, name: SiteName) -> Realm:
+    """Where and with what one site's machines are launched."""
+    settings = config.sites[name]
+    pools = tuple(aws_pools(config, name).values())
+    return Realm(config.cluster, settings.site.region, pools, settings.notices_queue)
+
+
+def aws_pools(config: Config, name: SiteName) -> dict[PoolName, AwsPool]:
+    """What is launched at one site."""
+    return {pool: _aws_pool(config, each) for pool, each in config.pools.items() if each.pool.site == name}
+
+
+def _aws_pool(config: Config, settings: PoolSettings) -> AwsPool:
+    aws, pool = settings.aws, settings.pool
+    return AwsPool(
+        instance_types=aws.types,
+        image=aws.image,
+        subnets=aws.nets,
+        security_groups=aws.security_groups,
+        key_name=aws.key_name,
+        instance_profile=aws.instance_profile,
+        user_data=user_data(settings),
+        conf_server=config.slurm.conf_server,
+        market=pool.market,
+        promised=pool.shape,
+        allocation_strategy=aws.allocation_strategy or STRATEGIES[pool.market][0],
+        placement_group=aws.placement_group,
+        capacity_reservation=aws.capacity_reservation,
+        capacity_block=aws.capacity_block,
+        efa=aws.efa,
+        public_address=aws.public_address,
+        volume_gb=aws.volume_gb,
+        volume_type=aws.volume_type,
+    )
+
+
+def user_data(pool: PoolSettings) -> Path | None:
+    """What its machines run at their first boot: the site's own script; or ours, if they are to be nodes of Slurm's."""
+    ours = share_dir("etc") / "aws" / "node.sh" if pool.aws.bootstrap and pool.pool.partitions else None
+    return pool.aws.user_data or ours
 
 
 def declared(config: Config) -> list[Declared]:
@@ -185,7 +225,7 @@ def declared(config: Config) -> list[Declared]:
 def pools(config: Config) -> dict[PoolName, Pool]:
     """The pools, each with the family whose quota it shares."""
     return {
-        name: replace(each.pool, family=each.pool.family or quota_family(each.aws.instance_type, each.pool.market))
+        name: replace(each.pool, family=each.pool.family or quota_family(each.aws.types[0], each.pool.market))
         for name, each in config.pools.items()
     }
 

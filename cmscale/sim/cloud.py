@@ -14,6 +14,8 @@ from itertools import count
 from math import inf
 
 from cmscale.model import (
+    Leftover,
+    LeftoverKind,
     Machine,
     MachineId,
     MachineState,
@@ -88,6 +90,7 @@ class Instance:
     node: NodeName
     pool: PoolName
     op: OpId
+    """Empty if no tag tells it."""
     address: str
     launched: float
     going: MachineState | None = None
@@ -98,7 +101,9 @@ class Instance:
     hidden_until: float = 0.0
     """Until when no listing shows it."""
     flaws: frozenset[Flaw] = frozenset()
-    notice: Notice | None = None
+    notices: tuple[Notice, ...] = ()
+    unnamed: bool = False
+    """No tag tells its node any more, whatever its slurmd says of itself."""
 
     def state(self, now: float, boot_s: float) -> MachineState:
         if self.going is MachineState.ENDING:
@@ -136,11 +141,14 @@ class Cloud:
     """For how long listings do not show a machine that was just made."""
     unseen: str = ""
     """Why every call fails; empty if none does."""
+    credentials_end: float | None = None
     refusals: list[Refusal] = field(default_factory=list)
     spoilt: list[Spoilt] = field(default_factory=list)
     made: dict[OpId, dict[NodeName, MachineId]] = field(default_factory=dict)
     """What each operation has made, for ever: the same operation gives the same machines."""
     machines: dict[MachineId, Instance] = field(default_factory=dict)
+    left: dict[MachineId, Leftover] = field(default_factory=dict)
+    """Volumes and interfaces that belong to no machine."""
     calls: list[str] = field(default_factory=list)
     billed: list[Stretch] = field(default_factory=list)
     """Every stretch of every machine there ever was."""
@@ -182,7 +190,12 @@ class Cloud:
         """Announce that the node's machine is taken back, and take it then."""
         for instance in self._of(node):
             instance.dies_at = self.clock.now() + in_s
-            instance.notice = Notice(instance.dies_at, "spot interruption")
+            self.announce(node, Notice(instance.dies_at, "spot interruption"))
+
+    def announce(self, node: NodeName, *notices: Notice) -> None:
+        """Announce something of the node's machine; nothing comes of it. Nothing at all: take back what was said."""
+        for instance in self._of(node):
+            instance.notices = (*instance.notices, *notices) if notices else ()
 
     def lose(self, node: NodeName) -> None:
         """The node's machine is there no more, and nobody has said a word."""
@@ -193,6 +206,16 @@ class Cloud:
         """Listings do not show the node's machine for a while, although it is there."""
         for instance in self._of(node):
             instance.hidden_until = self.clock.now() + for_s
+
+    def untag(self, node: NodeName, *, name: bool = False, operation: bool = False) -> None:
+        """Somebody takes tags off the node's machine: its name, its operation."""
+        for instance in self._of(node):
+            instance.unnamed |= name
+            instance.op = OpId("") if operation else instance.op
+
+    def leave_behind(self, part: MachineId, kind: LeftoverKind, node: NodeName) -> None:
+        """A part of a machine that is gone is still there."""
+        self.left[part] = Leftover(part, kind, self.site, node, OpId("an-old-one"))
 
     def _of(self, node: NodeName) -> Iterable[Instance]:
         return [instance for instance in self.machines.values() if instance.node == node]
@@ -238,7 +261,9 @@ class Cloud:
 
     def _listed(self, instance: Instance) -> Machine:
         state = self._state(instance)
-        return Machine(instance.id, instance.node, state, instance.address, instance.launched, instance.op)
+        op = instance.op or None
+        node = NodeName("") if instance.unnamed else instance.node
+        return Machine(instance.id, node, state, instance.address, instance.launched, op, self.site)
 
     def start(self, operation: Operation) -> Mapping[NodeName, Outcome]:
         self._answer()
@@ -311,7 +336,17 @@ class Cloud:
         return gone | self._leave("stop", there, MachineState.STOPPED, hard=hard)
 
     def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
-        return self._leave("delete", machines, MachineState.ENDING, hard=hard)
+        outcomes = self._leave("delete", machines, MachineState.ENDING, hard=hard)
+        for name in machines:
+            self.left.pop(name, None)
+        return outcomes
+
+    def expires(self) -> float | None:
+        return self.credentials_end
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        self._answer()
+        return tuple(self.left.values())
 
     def _leave(
         self, verb: str, machines: Sequence[MachineId], where: MachineState, *, hard: bool
@@ -327,10 +362,10 @@ class Cloud:
                 instance.gone_at = inf if hangs else now + self.ending_s
         return dict.fromkeys(machines, Outcome(Result.OK))
 
-    def notices(self) -> Mapping[MachineId, Notice]:
+    def notices(self) -> Mapping[MachineId, Sequence[Notice]]:
         self._answer()
         self._age()
-        return {each.id: each.notice for each in self.machines.values() if each.notice}
+        return {each.id: each.notices for each in self.machines.values() if each.notices}
 
     def evidence(self, machine: MachineId) -> str:
         self._answer()

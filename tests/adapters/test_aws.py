@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 import json
 import subprocess
@@ -111,7 +112,7 @@ def ec2(served: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
 
 @pytest.fixture
 def pool(ec2: Ec2) -> AwsPool:
-    return AwsPool("g4dn.xlarge", ec2.image, ec2.subnet, promised=Shape(4, 15000, 1, "t4"))
+    return AwsPool(("g4dn.xlarge",), ec2.image, (ec2.subnet,), promised=Shape(4, 15000, 1, "t4"))
 
 
 clusters = map("cluster{}".format, itertools.count())
@@ -205,7 +206,7 @@ def test_an_answer_that_never_comes_is_transient_and_the_machines_are_found_late
 def test_a_pool_changed_after_a_crash_finds_what_was_launched(site: AwsSite, connect: Connect, pool: AwsPool) -> None:
     op = operation("e1", "e2")
     first = site.start(op)
-    assert connect(replace(pool, instance_type="g4dn.2xlarge")).start(op) == first
+    assert connect(replace(pool, instance_types=("g4dn.2xlarge",))).start(op) == first
 
 
 def test_a_list_of_nodes_too_long_for_a_tag_takes_several_calls(site: AwsSite, ec2: Ec2, connect: Connect) -> None:
@@ -314,7 +315,7 @@ def test_a_lack_of_capacity_is_asked_for_once(site: AwsSite, ec2: Ec2) -> None:
     ("changes", "expected"),
     [
         ({"image": "ami-0123456789abcdef0"}, "image"),
-        ({"subnet": "subnet-0123456789abcdef0"}, "bad-request"),
+        ({"subnets": ("subnet-0123456789abcdef0",)}, "bad-request"),
         ({"user_data": Path("/no/such/script")}, "bad-request"),
     ],
 )
@@ -323,6 +324,20 @@ def test_a_wrong_pool_is_an_outcome_of_each_node(
 ) -> None:
     outcomes = connect(replace(pool, **changes)).start(operation("e1", "e2"))
     assert results(outcomes) == {"e1": expected, "e2": expected}
+
+
+def test_user_data_that_is_too_long_is_told_with_its_pool_and_size_and_nothing_is_launched(
+    connect: Connect, pool: AwsPool, ec2: Ec2, tmp_path: Path
+) -> None:
+    script = tmp_path / "boot.sh"
+    script.write_text("".join(hashlib.sha256(b"%d" % number).hexdigest() for number in range(700)))
+    since = time.time()
+    site = connect(replace(pool, user_data=script))
+    outcome = site.start(operation("e1"))[NodeName("e1")]
+    assert outcome.result is Result.BAD_REQUEST
+    assert outcome.detail.startswith(f"pool t4: user data {script} is 44800 bytes long, ")
+    assert ec2.calls("RunInstances", since) == []
+    assert list(site.problems()) == [outcome.detail]
 
 
 def test_a_pool_of_another_site_is_a_bad_request(site: AwsSite) -> None:
@@ -455,76 +470,6 @@ def test_a_lack_of_capacity_is_told_for_each_machine_to_be_powered_on(site: AwsS
     assert len(ec2.calls("StartInstances", since)) == 1
 
 
-# --- machines that EC2 takes back ------------------------------------------------------------------------------------
-
-
-def test_a_spot_machine_that_is_interrupted_has_two_minutes_from_its_mark(
-    connect: Connect, pool: AwsPool, ec2: Ec2
-) -> None:
-    site = connect(replace(pool, market="spot"))
-    one, _ = machine_ids(site, "e1", "e2")
-    ec2.interrupt(one, warning_s=60.0)
-    notices = site.notices()
-    assert set(notices) == {one}
-    assert abs(notices[one].deadline - time.time() - 60) < 5
-    assert notices[one].why == "EC2 takes the spot instance back (marked-for-termination)"
-
-
-def test_scheduled_events_are_notices_unless_they_are_over(site: AwsSite, ec2: Ec2) -> None:
-    retired, rebooted, done, canceled, _ = machine_ids(site, "e1", "e2", "e3", "e4", "e5")
-    ec2.schedule(retired, "instance-retirement", 3600.0)
-    ec2.schedule(rebooted, "system-reboot", 7200.0, description="")
-    ec2.schedule(done, "system-maintenance", 0.0)
-    ec2.schedule(canceled, "instance-stop", 3600.0, description="[Canceled] Old host")
-    notices = site.notices()
-    assert {id_: notice.why for id_, notice in notices.items()} == {
-        retired: "EC2 has scheduled: instance-retirement (Old host)",
-        rebooted: "EC2 has scheduled: system-reboot",
-    }
-    assert abs(notices[retired].deadline - time.time() - 3600) < 5
-
-
-def test_of_two_notices_the_earlier_counts(site: AwsSite, ec2: Ec2) -> None:
-    (one,) = machine_ids(site, "e1")
-    ec2.schedule(one, "instance-stop", 3600.0)
-    ec2.schedule(one, "system-reboot", 600.0)
-    assert [notice.why for notice in site.notices().values()] == ["EC2 has scheduled: system-reboot (Old host)"]
-
-
-def test_notices_are_of_our_own_machines(site: AwsSite, connect: Connect, pool: AwsPool, ec2: Ec2) -> None:
-    machine_ids(site, "e1")
-    other = connect(replace(pool, market="spot"), cluster="somebody-with-notices")
-    (theirs,) = machine_ids(other, "e1")
-    ec2.interrupt(theirs, warning_s=60.0)
-    ec2.schedule(theirs, "instance-stop", 3600.0)
-    assert site.notices() == {}
-
-
-def test_notices_take_no_call_without_machines_one_without_spot_and_two_with(
-    site: AwsSite, connect: Connect, pool: AwsPool, ec2: Ec2
-) -> None:
-    def asked() -> list[int]:
-        since = time.time()
-        site.list()
-        site.notices()
-        return [len(ec2.calls(f"Describe{what}", since)) for what in ("InstanceStatus", "SpotInstanceRequests")]
-
-    assert asked() == [0, 0]
-    machine_ids(site, "e1")
-    assert asked() == [1, 0]
-    machine_ids(connect(replace(pool, market="spot")), "s1", "s2", "s3")
-    assert asked() == [1, 1]
-
-
-@pytest.mark.parametrize("call", ["DescribeInstanceStatus", "DescribeSpotInstanceRequests"])
-def test_notices_that_cannot_be_read_are_told(connect: Connect, pool: AwsPool, ec2: Ec2, call: str) -> None:
-    site = connect(replace(pool, market="spot"))
-    machine_ids(site, "e1")
-    ec2.fault(call, code="InternalError", status=500, times=0)
-    with pytest.raises(Unavailable, match="does not answer: InternalError"):
-        site.notices()
-
-
 # --- what machines leave behind --------------------------------------------------------------------------------------
 
 
@@ -619,8 +564,8 @@ def test_a_sound_site_has_no_problems_and_checking_makes_nothing(site: AwsSite) 
     ("changes", "expected"),
     [
         ({"image": "ami-0123456789abcdef0"}, "pool t4: InvalidAMIID.NotFound"),
-        ({"subnet": "subnet-0123456789abcdef0"}, "pool t4: InvalidSubnetID.NotFound"),
-        ({"instance_type": "x9.big"}, "pool t4: InvalidInstanceType"),
+        ({"subnets": ("subnet-0123456789abcdef0",)}, "pool t4: InvalidSubnetID.NotFound"),
+        ({"instance_types": ("x9.big",)}, "pool t4: InvalidInstanceType"),
         ({"promised": Shape(8, 15000, 1)}, "pool t4: cpus = 8, but a g4dn.xlarge has 4"),
         ({"promised": Shape(4, 20000, 1)}, "pool t4: mem_mb = 20000, but a g4dn.xlarge has 16384"),
         ({"promised": Shape(4, 15000, 2)}, "pool t4: gpus = 2, but a g4dn.xlarge has 1"),
@@ -639,7 +584,11 @@ def test_several_problems_are_told_at_once(connect: Connect, pool: AwsPool) -> N
 
 def test_a_launch_that_would_be_refused_is_a_problem(site: AwsSite, ec2: Ec2) -> None:
     ec2.fault("RunInstances", code="UnauthorizedOperation", status=403, message="Not you.", times=0)
-    assert list(site.problems()) == ["pool t4: a launch would be refused: UnauthorizedOperation: Not you."]
+    (told,) = site.problems()
+    assert told == (
+        "pool t4: a launch would be refused: UnauthorizedOperation: Not you. "
+        "(the right ec2:RunInstances is missing: cm-scale aws policy)"
+    )
 
 
 def test_refused_credentials_are_the_only_problem(site: AwsSite, ec2: Ec2) -> None:
@@ -650,6 +599,8 @@ def test_refused_credentials_are_the_only_problem(site: AwsSite, ec2: Ec2) -> No
 
 def test_a_call_that_each_tick_needs_and_that_is_refused_is_a_problem(site: AwsSite, ec2: Ec2) -> None:
     ec2.fault("DescribeInstanceStatus", code="UnauthorizedOperation", status=403, message="Not you.", times=0)
-    assert list(site.problems()) == [
-        "site east: DescribeInstanceStatus is refused: UnauthorizedOperation: Not you.",
-    ]
+    (told,) = site.problems()
+    assert told == (
+        "site east: DescribeInstanceStatus is refused: UnauthorizedOperation: Not you. "
+        "(the right ec2:DescribeInstanceStatus is missing: cm-scale aws policy)"
+    )

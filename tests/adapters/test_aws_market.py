@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cmscale.adapters.aws import AwsMarket, AwsPool
+from cmscale.adapters.aws import AwsMarket, AwsPool, Buckets
 from cmscale.adapters.aws.catalogue import NothingFits, Wish, suitable
 from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.prices import listed
@@ -83,10 +83,10 @@ def market(cloud: Cloud) -> Open:
     def opened(currency: str = "USD") -> AwsMarket:
         near, far = cloud.subnets["us-east-1a"], cloud.subnets["us-east-1b"]
         pools = {
-            T4: AwsPool("g4dn.xlarge", cloud.image, near),
-            DEAR: AwsPool("p5.48xlarge", cloud.image, near),
-            SPOT: AwsPool("g4dn.xlarge", cloud.image, far, market="spot"),
-            ODD: AwsPool("x1e.32xlarge", cloud.image, near),
+            T4: AwsPool(("g4dn.xlarge",), cloud.image, (near,)),
+            DEAR: AwsPool(("p5.48xlarge",), cloud.image, (near,)),
+            SPOT: AwsPool(("g4dn.xlarge",), cloud.image, (far,), market="spot"),
+            ODD: AwsPool(("x1e.32xlarge",), cloud.image, (near,)),
         }
         return AwsMarket(SITE, REGION, pools, endpoint_url=cloud.endpoint, currency=currency)
 
@@ -157,11 +157,11 @@ def test_what_is_denied_is_told_with_the_right_that_is_missing(market: Open, clo
 
 
 def test_an_endpoint_of_amazon_s_own_is_for_ec2_alone(cloud: Cloud) -> None:
-    own = Connection(SITE, REGION, cloud.endpoint, "").other("pricing", "us-east-1")
-    amazons = Connection(SITE, "us-west-2", "https://vpce-1.ec2.us-west-2.vpce.amazonaws.com", "")
+    own = Connection(SITE, REGION, cloud.endpoint, "", Buckets()).service("pricing", "us-east-1")
+    amazons = Connection(SITE, "us-west-2", "https://vpce-1.ec2.us-west-2.vpce.amazonaws.com", "", Buckets())
     assert own.meta.endpoint_url == cloud.endpoint
-    assert amazons.other("pricing", "us-east-1").meta.endpoint_url == "https://api.pricing.us-east-1.amazonaws.com"
-    assert amazons.other("service-quotas").meta.endpoint_url == "https://servicequotas.us-west-2.amazonaws.com"
+    assert amazons.service("pricing", "us-east-1").meta.endpoint_url == "https://api.pricing.us-east-1.amazonaws.com"
+    assert amazons.service("service-quotas").meta.endpoint_url == "https://servicequotas.us-west-2.amazonaws.com"
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,11 @@ def test_a_look_touches_nothing(cm_scale: Program, jobs: dict[str, str]) -> None
     lab = cm_scale.lab
     states = lab.command("sinfo", "-h", "-N", "-o", "%N %T %E")
     began = len(lab.call_log())
-    for command in ("plan", "status", "nodes", f"explain job {jobs['burst']}", "explain node t4-1"):
+    for command in ("plan", "nodes", f"explain job {jobs['burst']}", "explain node t4-1"):
         assert cm_scale(*command.split()).status == 0
     assert {call["action"] for call in lab.call_log()[began:]} == {"DescribeInstances"}
+    assert cm_scale("status").status == 0
+    assert all(call["action"].startswith("Describe") for call in lab.call_log()[began:])
     assert lab.command("sinfo", "-h", "-N", "-o", "%N %T %E") == states
     assert not list((lab.directory / "cm-scale").iterdir())
 

@@ -17,6 +17,7 @@ from cmscale.lab.pools import LabPool
 from cmscale.lab.processes import wait_until
 from cmscale.lab.slurm import Home
 from cmscale.model import (
+    LeftoverKind,
     Machine,
     MachineId,
     NodeName,
@@ -79,12 +80,14 @@ class Site:
     reclaim: Callable[[Machine, float], None]
     """Take a machine of the pool SPOT back, after so many seconds."""
     now: Callable[[], float]
+    leave_behind: Callable[[], set[MachineId]]
+    """Let a volume and a network interface of a machine outlive it; their ids."""
 
 
 _clusters = iter(f"contract{number}" for number in range(10**6))
 
 
-@pytest.fixture(params=["in memory", "EC2"])
+@pytest.fixture(params=["in memory", "EC2", "EC2 with a choice"])
 def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     if request.param == "in memory":
         yield _in_memory()
@@ -94,8 +97,10 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         if name.startswith("AWS_"):
             monkeypatch.setenv(name, value)
     home = lab.regions["us-east-1"]
-    pool = AwsPool(_LAB_POOL.instance_type, home["image"], home["subnet"])
-    pools = {POOL.name: pool, SPOT: replace(pool, market="spot")}
+    types = (_LAB_POOL.instance_type,)
+    subnets = tuple(home["subnets"].values()) if request.param == "EC2 with a choice" else (home["subnet"],)
+    pool = AwsPool(types, home["image"], subnets)
+    pools = {POOL.name: pool, SPOT: replace(pool, market="spot", allocation_strategy="price-capacity-optimized")}
 
     def connect() -> AwsSite:
         return AwsSite(next(_clusters), POOL.site, "us-east-1", pools, endpoint_url=lab.endpoint)
@@ -111,7 +116,23 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         lab.control.interrupt(machine.id, in_s)
 
     provider = connect()
-    yield Site(provider, connect(), leave_room_for, lambda holds: wait_until(holds, 10), reclaim, time.time)
+
+    def leave_behind() -> set[MachineId]:
+        words = {"cm-scale:cluster": provider._cluster, "cm-scale:node": "t4-1", "cm-scale:operation": "old"}
+        tags = [{"Key": key, "Value": value} for key, value in words.items()]
+        ec2 = lab.ec2()
+        volume = ec2.create_volume(
+            AvailabilityZone="us-east-1a", Size=1, TagSpecifications=[{"ResourceType": "volume", "Tags": tags}]
+        )
+        interface = ec2.create_network_interface(
+            SubnetId=home["subnet"], TagSpecifications=[{"ResourceType": "network-interface", "Tags": tags}]
+        )
+        ec2.close()
+        return {volume["VolumeId"], interface["NetworkInterface"]["NetworkInterfaceId"]}
+
+    yield Site(
+        provider, connect(), leave_room_for, lambda holds: wait_until(holds, 10), reclaim, time.time, leave_behind
+    )
     lab.control.set_capacity({_LAB_POOL.instance_type: None})
     provider.delete([machine.id for machine in provider.list()])
 
@@ -130,7 +151,12 @@ def _in_memory() -> Site:
     def reclaim(machine: Machine, in_s: float) -> None:
         cloud.reclaim(machine.node, in_s)
 
-    return Site(cloud, Cloud(EAST, clock), leave_room_for, settle, reclaim, clock.now)
+    def leave_behind() -> set[MachineId]:
+        for kind in LeftoverKind:
+            cloud.leave_behind(MachineId(f"{kind.value}-1"), kind, NodeName("t4-1"))
+        return set(cloud.left)
+
+    return Site(cloud, Cloud(EAST, clock), leave_room_for, settle, reclaim, clock.now, leave_behind)
 
 
 class Submit(Protocol):

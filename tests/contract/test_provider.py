@@ -1,6 +1,6 @@
 """What every provider promises, in memory and over HTTP."""
 
-from cmscale.model import Machine, MachineId, MachineState, NodeName, Outcome, Result
+from cmscale.model import LeftoverKind, Machine, MachineId, MachineState, NodeName, Outcome, Result
 from tests.contract.conftest import SPOT, Site, launch, power_on
 
 NEVER = MachineId("i-00000000000000000")
@@ -159,7 +159,7 @@ def test_a_machine_that_is_taken_back_is_announced_and_then_ends(site: Site) -> 
     one, _ = sorted(site.provider.list(), key=lambda machine: machine.node)
     assert site.provider.notices() == {}
     site.reclaim(one, 3.0)
-    ((told, notice),) = site.provider.notices().items()
+    ((told, (notice,)),) = site.provider.notices().items()
     assert told == one.id
     assert abs(notice.deadline - site.now() - 3.0) < 2.0
     assert "spot" in notice.why
@@ -171,3 +171,22 @@ def test_a_machine_that_has_come_up_leaves_evidence_and_one_that_never_was_leave
     (made,) = running(site, "op-21", "t4-1")
     assert site.settle(lambda: ONE in site.provider.evidence(made))
     assert site.provider.evidence(NEVER) == ""
+
+
+def test_what_machines_leave_behind_is_found_by_its_tags_and_can_be_deleted(site: Site) -> None:
+    assert site.provider.leftovers() == ()
+    there = site.leave_behind()
+    found = site.provider.leftovers()
+    assert {each.id for each in found} == there
+    assert {(each.kind, each.node, each.op is not None) for each in found} == {
+        (kind, "t4-1", True) for kind in LeftoverKind
+    }
+    assert site.other_cluster.leftovers() == ()
+    assert all(outcome.ok for outcome in site.provider.delete(sorted(there)).values())
+    assert site.provider.leftovers() == ()
+    assert all(outcome.ok for outcome in site.provider.delete(sorted(there)).values())
+
+
+def test_a_machine_that_runs_leaves_nothing_behind(site: Site) -> None:
+    site.provider.start(launch("op", "t4-1"))
+    assert site.provider.leftovers() == ()

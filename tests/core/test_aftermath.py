@@ -2,8 +2,9 @@
 
 import pytest
 
-from cmscale.core.aftermath import RESTS, after_failed_boot, after_launch, settled
+from cmscale.core.aftermath import after_failed_boot, after_launch, settled
 from cmscale.model import Closure, NodeName, Outcome, Result
+from cmscale.resting import RESTS
 from tests.builders import NOW
 
 OK = Outcome(Result.OK)
@@ -70,3 +71,10 @@ def test_only_a_call_of_unknown_effect_is_unsettled() -> None:
     node = NodeName("n")
     assert settled({node: refusal(Result.CAPACITY)})
     assert not settled({node: refusal(Result.TRANSIENT)})
+
+
+@pytest.mark.parametrize("result", [Result.THROTTLED, Result.AUTH])
+def test_a_call_made_again_that_is_not_let_through_settles_nothing(result: Result) -> None:
+    outcomes = {NodeName("n"): refusal(result)}
+    assert settled(outcomes)
+    assert not settled(outcomes, again=True)

@@ -116,7 +116,7 @@ def test_a_node_that_is_kept_when_it_is_given_back_costs_what_a_stopped_one_does
 def test_deleting_a_second_machine_saves_its_price_once() -> None:
     second = replace(machine("t4-1"), id=MachineId("i-second"))
     sight = view([PRICED], [KEPT], surplus=(second,))
-    assert changes(sight, plan(action(Verb.DELETE, arg="i-second"))) == {"t4-1": -2.0}
+    assert changes(sight, plan(action(Verb.DELETE, "i-second", arg="i-second"))) == {"t4-1": -2.0}
 
 
 def test_steps_of_jobs_and_of_nodes_that_are_no_pools_cost_nothing() -> None:

@@ -19,6 +19,7 @@ from cmscale.model import (
     MachineState,
     Node,
     NodeName,
+    OpId,
     Plan,
     Power,
     Site,
@@ -162,18 +163,17 @@ def test_at_an_unseen_site_not_even_upkeep_is_done() -> None:
 
 def test_a_second_machine_of_a_name_is_deleted() -> None:
     up = node("t4-1", Power.ON)
-    extra = machine("t4-1-again")
-    extra = type(extra)(extra.id, NodeName("t4-1"), extra.state)
+    extra = replace(machine("t4-1-again"), node=NodeName("t4-1"), op=OpId("by-hand"))
     plan = decide(view(nodes=[up], surplus=(extra,)), [], FREE)
     assert [(action.verb, action.arg) for action in plan.actions] == [(Verb.DELETE, "i-t4-1-again")]
 
 
 def test_while_a_node_is_kept_no_machine_of_its_name_is_touched() -> None:
     up = node("t4-1", Power.ON)
-    extra = replace(machine("t4-1-again"), node=NodeName("t4-1"))
+    extra = replace(machine("t4-1-again"), node=NodeName("t4-1"), op=OpId("by-hand"))
     late = node("t4-2", Power.STOPPING, sick="has not shut down")
     seen = view(nodes=[up, late], surplus=(extra,))
-    assert {action.node for action in decide(seen, [], FREE).actions} == {"t4-1", "t4-2"}
+    assert {action.arg for action in decide(seen, [], FREE).actions} == {"i-t4-1-again", "i-t4-2"}
     kept = facts(fact(FactKind.KEEP, "t4-1"), fact(FactKind.KEEP, "t4-2"))
     assert decide(replace(seen, facts=kept), [], FREE).actions == ()
 

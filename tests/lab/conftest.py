@@ -35,13 +35,14 @@ def double_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]
 def double(double_for_all: Double) -> Iterator[Double]:
     yield double_for_all
     double_for_all.control.clear_faults()
+    double_for_all.control.set_rates()
     for region in double_for_all.regions:
         left = [each["id"] for each in double_for_all.control.instances() if each["region"] == region]
         if left:
             double_for_all.client(region).terminate_instances(InstanceIds=left)
     double_for_all.control.set_times(ending_s=0, forget_s=0)
     assert double_for_all.control.instances() == []
-    double_for_all.control.set_times(**TIMES)
+    double_for_all.control.set_times(**TIMES, tags_unseen_s=0, checks_s=0)
     seen = double_for_all.control.ask("GET", "capacity")
     double_for_all.control.set_capacity(dict.fromkeys(seen["capacity"]))
     double_for_all.control.set_limits(dict.fromkeys(seen["limits"]))

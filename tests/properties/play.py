@@ -441,7 +441,7 @@ def _coming(play: Play, view: Snapshot, machine: Instance) -> bool:
         node is not None
         and not (node.sick or node.resting or node.outside or node.held_by_human)
         and machine.going is None
-        and machine.notice is None
+        and not machine.notices
         and play.cluster.slurm.registered.get(machine.node) != machine.id
     )
 
@@ -453,11 +453,11 @@ def _could_use(view: Snapshot, job: Job, node: Node) -> bool:
 
 def _taken_after_a_failure(look: Look) -> Iterator[str]:
     """After a failed policy only nodes without a machine are parked, and what serves nobody is switched off."""
-    surplus = {machine.id for machine in look.view.surplus}
     for action in look.plan.actions if look.plan.failed else ():
         parks = action.verb is Verb.DRAIN and action.arg == "off"
-        serves = look.view.nodes[action.node].power is not Power.STOPPING if action.node else True
-        if action.verb in DESTRUCTIVE and not parks and serves and action.arg not in surplus:
+        node = look.view.nodes.get(action.node)
+        serves = action.site is None and not (node and node.power is Power.STOPPING)
+        if action.verb in DESTRUCTIVE and not parks and serves:
             yield f"{action.verb.value} {action.node} although {look.plan.failed[0].policy} failed ({action.reason})"
 
 

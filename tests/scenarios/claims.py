@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from cmscale.core import telling
+from cmscale.core.orphans import orphans
 from cmscale.model import EventKind, FactKind, Job, JobId, NodeName, PoolName, Power, Result, SiteName
 from tests.scenarios.sentences import Vocabulary
 from tests.scenarios.stage import Stage
@@ -258,6 +259,23 @@ def _(stage: Stage, name: str, node: str = "") -> Verdict:
 @means("something is unreadable: TEXT")
 def _(stage: Stage, text: str) -> Verdict:
     return _text("; ".join(stage.look.view.unreadable), text)
+
+
+@means("an orphan is told of: TEXT")
+def _(stage: Stage, text: str) -> Verdict:
+    return _text("; ".join(each.text for each in orphans(stage.look.view)), text)
+
+
+@means("nothing is told of orphans")
+def _(stage: Stage) -> Verdict:
+    found = [each.text for each in orphans(stage.look.view)]
+    return Verdict(not found, "; ".join(found) or "there are none")
+
+
+@means("[HOW ]N volume(s) and interface(s)")
+def _(stage: Stage, n: int, how: str = "") -> Verdict:
+    left = [each for cloud in stage.cluster.clouds.values() for each in cloud.left]
+    return _counted(len(left), how, n, left)
 
 
 @means("SITE could not be read")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 
 from cmscale.model import (
     OFF_REASON,
     Fact,
     FactKind,
     JobId,
+    LeftoverKind,
+    MachineId,
     NodeName,
     Operation,
     OpId,
@@ -49,11 +52,17 @@ def _(stage: Stage, site: SiteName) -> None:
     stage.cluster.clouds[site].relent()
     stage.cluster.clouds[site].room.clear()
     stage.cluster.clouds[site].unseen = ""
+    stage.cluster.clouds[site].credentials_end = None
 
 
 @means("SITE does not answer: WHY")
 def _(stage: Stage, site: SiteName, why: str) -> None:
     stage.cluster.clouds[site].unseen = why
+
+
+@means("the credentials of SITE end in LATER")
+def _(stage: Stage, site: SiteName, later: float) -> None:
+    stage.cluster.clouds[site].credentials_end = stage.now + later
 
 
 @means("each machine of POOL FLAW[, for TIME]")
@@ -90,6 +99,23 @@ def _(stage: Stage, node: NodeName, time: float) -> None:
 def _(stage: Stage, site: SiteName, name: str) -> None:
     by_hand = Operation(OpId("by-hand"), Verb.START, PoolName("by-hand"), (NodeName(name),), stage.now)
     stage.cluster.clouds[site].start(by_hand)
+
+
+@means("SITE has a machine named NAME that carries our tag alone")
+def _(stage: Stage, site: SiteName, name: str) -> None:
+    by_hand = Operation(OpId("by-hand"), Verb.START, PoolName("by-hand"), (NodeName(name),), stage.now)
+    stage.cluster.clouds[site].start(by_hand)
+    stage.cluster.clouds[site].untag(NodeName(name), operation=True)
+
+
+@means("the machine of NODE loses its name")
+def _(stage: Stage, node: NodeName) -> None:
+    stage.cloud_at(node).untag(node, name=True)
+
+
+@means("SITE has a volume of ours that belongs to no machine")
+def _(stage: Stage, site: SiteName) -> None:
+    stage.cluster.clouds[site].leave_behind(MachineId("vol-1"), LeftoverKind.VOLUME, NodeName("t4-1"))
 
 
 # --- Slurm and people
@@ -193,6 +219,14 @@ def _(stage: Stage) -> None:
 @means("the daemon is away")
 def _(stage: Stage) -> None:
     stage.away = True
+
+
+@means("the journal is lost")
+def _(stage: Stage) -> None:
+    stage.cluster.journal.dispose()
+    for path in Path(str(stage.cluster.where)).parent.glob(f"{Path(str(stage.cluster.where)).name}*"):
+        path.unlink()
+    stage.cluster.daemon = stage.cluster.start()
 
 
 @means("the daemon is started again")

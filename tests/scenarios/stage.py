@@ -106,7 +106,9 @@ class Stage:
             for call in cloud.calls[self.heard.get(name, 0) :]:
                 verb, *_, last = call.split(" ")
                 nodes = last.split(",")
-                known = nodes if verb == "start" else [self.names[MachineId(node)] for node in nodes]
+                known = (
+                    nodes if verb == "start" else [self.names.get(MachineId(node), NodeName(node)) for node in nodes]
+                )
                 self.calls.append(Call(self.now, verb, tuple(map(NodeName, known))))
             self.heard[name] = len(cloud.calls)
 

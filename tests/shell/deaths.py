@@ -35,7 +35,7 @@ from tests.shell.scenes import BY_HAND, Scene
 
 copyreg.pickle(MappingProxyType, lambda proxy: (MappingProxyType, (dict(proxy),)))
 
-LOOKS_OF_PROVIDER = {"list", "notices", "evidence", "problems"}
+LOOKS_OF_PROVIDER = {"list", "expires", "leftovers", "notices", "evidence", "problems"}
 LOOKS_OF_SCHEDULER = {"nodes", "jobs", "reservations", "backend"}
 LOOKS_OF_JOURNAL = {
     "bill",
@@ -320,6 +320,7 @@ class Stage:
                 for each in machines
                 if not (each.node in self.scene.kept and each.going is MachineState.STOPPED)
             ),
+            *(f"{part} is left behind" for cloud in cluster.clouds.values() for part in cloud.left),
             *(f"node {record.name} is not parked" for record in cluster.slurm.records.values() if not _parked(record)),
             *(f"operation {each.id} is under way" for each in cluster.journal.under_way()),
         ]

@@ -12,7 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from cmscale.journal.sql import SqlJournal
-from cmscale.model import JobId, MachineState, NodeName, Operation, OpId, Pool, PoolName, Result, SiteName, Verb
+from cmscale.model import (
+    JobId,
+    LeftoverKind,
+    MachineId,
+    MachineState,
+    NodeName,
+    Operation,
+    OpId,
+    Pool,
+    PoolName,
+    Result,
+    SiteName,
+    Verb,
+)
 from cmscale.shell.scripts import Scripts
 from cmscale.sim.cloud import Flaw
 from tests.builders import EAST, WEST, ask, pool
@@ -109,6 +122,12 @@ def by_hand(cluster: Cluster) -> None:
     """Somebody makes machines with our tags, a second one for the node that is busy and two for another."""
     for number, node in enumerate((T4_1, T4_2, T4_2)):
         cluster.cloud.start(Operation(OpId(f"{BY_HAND}{number}"), Verb.START, PoolName("t4"), (node,), 0.0))
+
+
+def orphans(cluster: Cluster) -> None:
+    """A machine with our tags whose name no pool has, and a volume of a machine that is gone."""
+    cluster.cloud.start(Operation(OpId(f"{BY_HAND}web"), Verb.START, PoolName("t4"), (NodeName("web-1"),), 0.0))
+    cluster.cloud.leave_behind(MachineId("vol-1"), LeftoverKind.VOLUME, T4_1)
 
 
 def first(*then: Callable[[Cluster], object]) -> tuple[Happening, ...]:
@@ -217,6 +236,7 @@ SCENES = (
         (pool("spot", 1, market="spot", price_hour=0.1), pool(count=1)),
     ),
     Scene("others have made second machines", (*first(submit(1, run_s=30.0)), Happening(running, by_hand)), twins=True),
+    Scene("a machine and a volume of ours are orphans", first(orphans, submit(1, run_s=400.0)), every_s=120.0),
     Scene(
         "a pinned gang loses its machines before it began",
         (

@@ -438,6 +438,11 @@ AFTER = len(SMALL.splitlines()) + 1
         ("image =", "imag =", '17: pools.t4.aws.imag: unknown key; did you mean "image"?'),
         ("[sites.east]", "[site.east]", '4: site: unknown key; did you mean "sites"?'),
         ("cpus = 4", "cpus = 0", "11: pools.t4.cpus: expected 1 or more, got 0"),
+        (
+            "[sites.east]",
+            '[slurm]\nconf_server = "head 6817"\n[sites.east]',
+            '5: slurm.conf_server: expected hosts such as "head:6817" or "head1,head2", got "head 6817"',
+        ),
         ("cpus = 4", "cpus = true", "11: pools.t4.cpus: expected a whole number, got true"),
         ("cpus = 4", 'cpus = "4"', '11: pools.t4.cpus: expected a whole number, got "4"'),
         ("cpus = 4", "", "8: pools.t4.cpus: missing; this key is required"),
@@ -537,6 +542,76 @@ def test_hostlists_become_names_in_order(text: str, names: list[str]) -> None:
 def test_no_cloud_may_be_called_home(write: Write) -> None:
     told = problems(write({"[sites.east]": "[sites.home]", 'site = "east"': 'site = "home"'}))
     assert told == ['4: sites.home: "home" is where the nodes are that Slurm has by itself; choose another name']
+
+
+# --- what a pool offers on AWS ---------------------------------------------------------------------------------------
+
+
+def test_a_pool_may_offer_several_types_and_subnets(write: Write) -> None:
+    change = {
+        'instance_type = "g4dn.xlarge"': 'instance_types = ["g4dn.xlarge", "g5.xlarge"]',
+        'subnet = "subnet-1"': 'subnets = ["subnet-1", "subnet-2"]',
+    }
+    aws = config.load(write(change)).pools[PoolName("t4")].aws
+    assert (aws.types, aws.nets) == (("g4dn.xlarge", "g5.xlarge"), ("subnet-1", "subnet-2"))
+
+
+ONE_TYPE, TWO_TYPES = 'instance_type = "g4dn.xlarge"', 'instance_types = ["g4dn.xlarge", "g5.xlarge"]'
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "expected"),
+    [
+        ({}, 'subnets = ["subnet-2"]', "subnets: subnet is given too; name all of them here, or one there"),
+        ({ONE_TYPE: ""}, "", "instance_type: missing; this key is required"),
+        ({ONE_TYPE: "instance_types = []"}, "", "instance_type: missing; this key is required"),
+        (
+            {ONE_TYPE: TWO_TYPES},
+            'placement_group = "near"',
+            "placement_group: it binds a pool to one type in one zone, and instance_types names several",
+        ),
+        (
+            {'subnet = "subnet-1"': 'subnets = ["subnet-1", "subnet-2"]'},
+            'capacity_reservation = "cr-1"',
+            "capacity_reservation: it binds a pool to one type in one zone, and subnets names several",
+        ),
+        (
+            {},
+            "capacity_block = true",
+            "capacity_block: a capacity block is a capacity reservation; name it in capacity_reservation",
+        ),
+        (
+            {"cpus = 4": 'cpus = 4\nmarket = "spot"'},
+            'capacity_reservation = "cr-1"',
+            'capacity_reservation: a pool of market = "spot" takes nothing from a reservation; use "on-demand"',
+        ),
+        (
+            {},
+            'allocation_strategy = "lowest-prise"',
+            'allocation_strategy: unknown for market = "on-demand"; did you mean "lowest-price"?',
+        ),
+        (
+            {},
+            'allocation_strategy = "diversified"',
+            'allocation_strategy: unknown for market = "on-demand"; valid: lowest-price, prioritized',
+        ),
+        (
+            {},
+            "public_address = true\nefa = true",
+            "public_address: EC2 gives none to a machine of several interfaces; use efa = 1, or no public address",
+        ),
+        (
+            {ONE_TYPE: f"instance_types = {[f'm5.{n}' for n in range(301)]}".replace("'", '"')},
+            "",
+            "instance_types: 301 pairs of a type and a subnet are more than the 300 of a fleet",
+        ),
+    ],
+)
+def test_what_an_aws_pool_cannot_be_is_told_at_its_key(
+    write: Write, change: dict[str, str], more: str, expected: str
+) -> None:
+    (told,) = problems(write(change, f"{more}\n"))
+    assert told.partition(": ")[2] == f"pools.t4.aws.{expected}"
 
 
 @pytest.mark.parametrize("key", ["aws_secret_access_key", "aws_access_key_id", "password", "session_token"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cmscale.model import JobId, Outcome, Result
+from cmscale.model import JobId, Outcome, Result, Verb
 from cmscale.ports import Unavailable
 from cmscale.shell.act import TELLING_S
 from cmscale.shell.loop import BETWEEN_S, Look, run
@@ -70,6 +70,21 @@ def test_a_look_costs_a_tenth_of_the_time_at_most(cluster: Cluster) -> None:
 
 def test_who_did_not_answer_is_looked_at_soon_and_so_is_who_has_just_come_back(cluster: Cluster) -> None:
     assert rests(cluster, [(4.0, False), (3.0, True), (3.0, True)]) == [4.0, 3.0, 30.0]
+
+
+def test_what_was_drained_so_that_it_can_go_is_given_back_without_a_rest(cluster: Cluster) -> None:
+    cluster.slurm.submit(1, ask())
+    cluster.run_until(lambda: bool(cluster.slurm.done))
+    slow = Slow(cluster.slurm, cluster.clock, [(2.0, True)] * 50)
+    cluster.daemon.world = replace(cluster.daemon.world, scheduler=slow)
+    did: dict[Verb, float] = {}
+
+    def told(look: Look) -> None:
+        did.update({action.verb: cluster.clock.now() for action in look.plan.actions})
+        cluster.clock.ended = Verb.DELETE in did
+
+    run(cluster.daemon, told)
+    assert did[Verb.DELETE] - did[Verb.DRAIN] == cluster.daemon.tick_s + 2.0
 
 
 def test_a_long_rest_is_interrupted_to_say_that_we_live(cluster: Cluster) -> None:

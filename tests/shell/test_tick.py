@@ -8,6 +8,7 @@ import pytest
 
 from cmscale.journal.sql import SqlJournal
 from cmscale.model import Limits, NodeName, Operation, OpId, PoolName, Result, Verb
+from cmscale.resting import RESTS
 from cmscale.shell.act import REPEATED_FOR_S
 from cmscale.shell.loop import Look, run, tick
 from cmscale.sim.cloud import Flaw
@@ -153,6 +154,18 @@ def test_a_call_of_unknown_effect_is_made_again_under_the_same_operation(cluster
     assert len(cluster.cloud.made) == 1
 
 
+@pytest.mark.parametrize("refused", [Result.THROTTLED, Result.AUTH])
+def test_a_call_made_again_that_is_not_let_through_says_nothing_of_the_one_before(
+    cluster: Cluster, refused: Result
+) -> None:
+    cluster.cloud.refuse(Result.TRANSIENT, calls=1)
+    cluster.cloud.refuse(refused, calls=2)
+    cluster.slurm.submit(1, ask())
+    cluster.tick(10)
+    assert len(cluster.starts) == 4
+    assert len({call.split()[1] for call in cluster.starts}) == 1
+
+
 def test_a_machine_that_came_after_minutes_of_calls_is_not_missed_before_listings_show_it(cluster: Cluster) -> None:
     cluster.cloud.lag_s = 100
     cluster.cloud.refuse(Result.TRANSIENT, for_s=500)
@@ -208,6 +221,26 @@ def test_a_machine_that_never_joins_is_given_up_and_the_job_does_not_make_machin
     cluster.tick(2000)
     assert len(cluster.cloud.made) == Limits().creations_per_job
     assert cluster.cloud.machines == {}
+
+
+def test_machines_that_are_given_up_together_close_their_pool_as_two_would(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "journal.db", pools=[pool(count=8, boot_limit_s=100.0)])
+    cluster.cloud.spoil(Flaw.NEVER_BOOTS)
+    cluster.slurm.submit(1, ask(), count=8)
+    cluster.run_until(lambda: bool(cluster.journal.closed()))
+    assert cluster.journal.closed()[PoolName("t4")].strikes == RESTS[Result.BOOT].from_strike
+    cluster.tick(5)  # their deletion takes a while
+    assert cluster.journal.closed()[PoolName("t4")].strikes == RESTS[Result.BOOT].from_strike
+
+
+def test_a_cloud_that_takes_many_machines_back_at_once_has_said_once_that_it_needs_the_room(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "journal.db", pools=[pool(count=8, market="spot")])
+    cluster.slurm.submit(1, ask(), count=8, run_s=600)
+    cluster.run_until(lambda: len(cluster.slurm.running) == 8)
+    for name in cluster.pools[0].nodes:
+        cluster.cloud.reclaim(name, 120)
+    cluster.tick(3)
+    assert cluster.journal.closed()[PoolName("t4")].strikes == 1
 
 
 def test_squeue_users_read_what_is_done_for_their_job_and_keep_their_own_comment(cluster: Cluster) -> None:

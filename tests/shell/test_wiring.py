@@ -15,6 +15,7 @@ from cmscale.model import PoolName
 from cmscale.ports import Backend
 from cmscale.shell import config, wiring
 from cmscale.shell.config import Config
+from cmscale.shell.shipped import share_dir
 
 FILE = """\
 [cluster]
@@ -63,6 +64,17 @@ def test_pools_share_the_quota_that_the_cloud_counts_them_against(load: Load) ->
 
 def test_helpers_are_not_declared_to_slurm(load: Load) -> None:
     assert [each.pool.name for each in wiring.declared(load())] == ["t4"]
+
+
+def test_machines_that_are_to_be_nodes_run_our_script_at_their_first_boot_unless_told_otherwise(load: Load) -> None:
+    def given(name: str, more: str = "") -> Path | None:
+        loaded = load('subnet = "subnet-1" }', f'subnet = "subnet-1"{more} }}')
+        return wiring.user_data(loaded.pools[PoolName(name)])
+
+    assert given("t4") == share_dir("etc") / "aws" / "node.sh"
+    assert given("licences") is None  # it is no node of Slurm's
+    assert given("t4", ", bootstrap = false") is None
+    assert given("t4", ', user_data = "/boot.sh"') == given("licences", ', user_data = "/boot.sh"') == Path("/boot.sh")
 
 
 def test_the_backend_of_the_configuration_decides_how_slurm_is_read(load: Load, tmp_path: Path) -> None:

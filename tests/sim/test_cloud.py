@@ -74,7 +74,7 @@ def test_listings_may_lag_and_may_miss_a_machine(cloud: Cloud) -> None:
 def test_a_reclaimed_machine_is_announced_and_then_gone(cloud: Cloud) -> None:
     results(cloud, "a", "t4-1")
     cloud.reclaim(NODE, in_s=120)
-    (notice,) = cloud.notices().values()
+    ((notice,),) = cloud.notices().values()
     assert notice.deadline == cloud.clock.now() + 120
     cloud.clock.wait(120)
     assert cloud.list() == ()

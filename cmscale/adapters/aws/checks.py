@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cmscale.adapters.aws.connection import Connection
+from cmscale.adapters.aws.launching import Launching
 from cmscale.adapters.aws.names import LONGEST_TAG
 from cmscale.adapters.aws.pool import AwsPool
 from cmscale.model import OpId, PoolName
+from cmscale.ports import Misconfigured
 
-LONGEST_SCRIPT = 16 * 1024
 DRY = "DryRunOperation"
 """EC2's code for a call that would have succeeded."""
 
@@ -21,6 +24,7 @@ class Checks:
 
     ec2: Connection
     cluster: str
+    launching: Launching
 
     def problems(self, pools: Mapping[PoolName, AwsPool]) -> Iterator[str]:
         yield from self._rights()
@@ -41,7 +45,7 @@ class Checks:
 
     def _of_pool(self, pool: AwsPool) -> Iterator[str]:
         sound = True
-        for check in (self._image, self._subnet, self._type, self._script):
+        for check in (self._image, self._subnet, self._type, self._script, self._list):
             for said in self._told(check, pool):
                 sound = False
                 yield said
@@ -63,36 +67,55 @@ class Checks:
                 yield f"image {pool.image} is {image['State']}"
 
     def _subnet(self, pool: AwsPool) -> Iterator[str]:
-        if not self.ec2.client.describe_subnets(SubnetIds=[pool.subnet])["Subnets"]:
-            yield f"there is no subnet {pool.subnet} in {self.ec2.region}"
+        for subnet in pool.subnets:
+            if not self.ec2.client.describe_subnets(SubnetIds=[subnet])["Subnets"]:
+                yield f"there is no subnet {subnet} in {self.ec2.region}"
 
     def _type(self, pool: AwsPool) -> Iterator[str]:
-        kinds = self.ec2.client.describe_instance_types(InstanceTypes=[pool.instance_type])["InstanceTypes"]  # type: ignore[list-item]
-        if not kinds:
-            yield f"there is no instance type {pool.instance_type} in {self.ec2.region}"
+        kinds = self.ec2.client.describe_instance_types(InstanceTypes=list(pool.instance_types))["InstanceTypes"]  # type: ignore[arg-type]
+        for missing in {*pool.instance_types} - {kind["InstanceType"] for kind in kinds}:
+            yield f"there is no instance type {missing} in {self.ec2.region}"
         for kind in kinds:
             has = {
                 "cpus": (pool.promised.cpus, kind["VCpuInfo"]["DefaultVCpus"]),
                 "mem_mb": (pool.promised.mem_mb, kind["MemoryInfo"]["SizeInMiB"]),
                 "gpus": (pool.promised.gpus, sum(gpu["Count"] for gpu in kind.get("GpuInfo", {}).get("Gpus", ()))),
+                "efa": (pool.efa, kind.get("NetworkInfo", {}).get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)),
             }
             for word, (promised, there) in has.items():
                 if promised > there:
-                    yield f"{word} = {promised}, but a {pool.instance_type} has {there}"
+                    yield f"{word} = {str(promised).lower()}, but a {kind['InstanceType']} has {there}"
 
     def _script(self, pool: AwsPool) -> Iterator[str]:
         try:
-            size = len(pool.script(self.cluster, "").encode())
-        except (OSError, UnicodeDecodeError) as error:
-            yield f"the user data cannot be read: {error}"
-        else:
-            if size > LONGEST_SCRIPT - LONGEST_TAG:
-                yield f"user data {pool.user_data} is longer than EC2 takes, {LONGEST_SCRIPT} bytes with its lists"
+            pool.script(self.cluster, "n" * LONGEST_TAG)
+        except Misconfigured as error:
+            yield str(error)
+
+    def _list(self, pool: AwsPool) -> Iterator[str]:
+        with suppress(OSError):
+            if pool.user_data and len(pool.offers) > 1 and b"@NODES@" in pool.user_data.read_bytes():
+                yield (
+                    f"user data {pool.user_data} names @NODES@, which is empty for a pool of several types or subnets; "
+                    "a machine finds its node by its tags"
+                )
 
     def _launch(self, pool: AwsPool) -> Iterator[str]:
-        request = pool.request(self.cluster, OpId("check"), "check")
+        """One offer of the pool is tried as a launch of its own; what a fleet needs beside it is asked for as such."""
+        single = replace(pool, instance_types=pool.instance_types[:1], subnets=pool.subnets[:1])
+        request = self.launching.request(single, OpId("check"), "check")
+        yield from self._refused("a launch", self.ec2.once.run_instances, **request, MinCount=1, MaxCount=1)
+        if len(pool.offers) > 1:
+            yield from self._refused(
+                "a launch template", self.ec2.once.create_launch_template, **self.launching.template(pool)
+            )
+            yield from self._refused(
+                "a fleet", self.ec2.once.create_fleet, **self.launching.fleet_request(pool, OpId("check"), "check")
+            )
+
+    def _refused(self, what: str, call: Callable[..., object], **request: Any) -> Iterator[str]:
         try:
-            self.ec2.once.run_instances(**request, MinCount=1, MaxCount=1, DryRun=True)
+            call(**request, DryRun=True)
         except self.ec2.errors.any as error:
             if self.ec2.errors.code(error) != DRY:
-                yield f"a launch would be refused: {self.ec2.errors.said(error)}"
+                yield f"{what} would be refused: {self.ec2.errors.said(error)}"

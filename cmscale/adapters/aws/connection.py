@@ -7,6 +7,8 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from cmscale.adapters.aws.buckets import Buckets
+from cmscale.adapters.aws.credentials import expiry
 from cmscale.adapters.aws.errors import errors
 from cmscale.adapters.aws.names import MOST_AT_ONCE
 from cmscale.model import Result, SiteName
@@ -14,7 +16,6 @@ from cmscale.ports import Misconfigured, Unavailable
 
 if TYPE_CHECKING:
     import boto3
-    from botocore.config import Config
     from botocore.loaders import Loader
     from mypy_boto3_ec2 import EC2Client
 
@@ -31,29 +32,28 @@ _SOURCES: Mapping[str, str] = {
 class Connection:
     """One region of EC2, through boto3."""
 
-    def __init__(self, site: SiteName, region: str, endpoint_url: str, profile: str) -> None:
+    def __init__(self, site: SiteName, region: str, endpoint_url: str, profile: str, buckets: Buckets) -> None:
         self.site = site
         self.region = region
         self._session = _session(site, region, profile)
+        buckets.guard(self._session)
         self._endpoint_url = endpoint_url
         self.errors = errors()
-        self.client = self._connect(attempts=2, answer_s=20)
+        self.client: EC2Client = self._connect(attempts=2, answer_s=20)
 
     @cached_property
     def once(self) -> EC2Client:
         """For calls that change something, which go out once: what the SDK would repeat after half a minute has not
         been looked at again. And EC2 says "no capacity" with status 500: repeating that would cost a launch."""
-        return self._connect(attempts=1, answer_s=60)
+        client: EC2Client = self._connect(attempts=1, answer_s=60)
+        return client
 
-    def other(self, service: str, region: str = "") -> Any:
-        """A client of another service of the account, in this region or in that one.
-
-        An endpoint of the site's own leads there, too, unless it is Amazon's: that is EC2's alone.
-        """
-        host = urlsplit(self._endpoint_url).hostname or ""
-        endpoint = "" if host.endswith((".amazonaws.com", ".amazonaws.com.cn")) else self._endpoint_url
-        client: Any = self._session.client  # its overloads know the services by literal names alone
-        return client(service, region_name=region or self.region, endpoint_url=endpoint or None, config=_config(2, 20))
+    def service(self, name: str, region: str = "") -> Any:
+        """A client for another service, of this region if none is named. A test server answers for all; Amazon's
+        endpoint of EC2, which may be one in the site's own network, does not."""
+        amazons = (urlsplit(self._endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+        endpoint_url = "" if amazons else self._endpoint_url
+        return self._connect(attempts=2, answer_s=20, service=name, endpoint_url=endpoint_url, region=region)
 
     def pages(self, call: str, item: str, filters: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Any]]:
         """All that a call describes, however many pages it takes."""
@@ -80,11 +80,29 @@ class Connection:
             )
         return Unavailable(f"{where} does not answer: {self.errors.said(error)}")
 
-    def _connect(self, attempts: int, answer_s: float) -> EC2Client:
+    def expires(self) -> float | None:
+        """When the credentials end for good, as far as the SDK knows."""
+        return expiry(self._session)
+
+    def _connect(
+        self,
+        attempts: int,
+        answer_s: float,
+        service: str = "ec2",
+        endpoint_url: str | None = None,
+        region: str = "",
+    ) -> Any:
+        from botocore.config import Config
+
+        config = Config(
+            connect_timeout=5,
+            read_timeout=answer_s,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+        )
         try:
-            return self._session.client(
-                "ec2", endpoint_url=self._endpoint_url or None, config=_config(attempts, answer_s)
-            )
+            endpoint_url = self._endpoint_url if endpoint_url is None else endpoint_url
+            client: Any = self._session.client  # its overloads know services by literal names alone
+            return client(service, region_name=region or self.region, endpoint_url=endpoint_url or None, config=config)
         except ValueError as error:
             raise Misconfigured(f"site {self.site} cannot be reached: {self.errors.said(error)}") from error
 
@@ -99,14 +117,6 @@ class Connection:
 
     def _of_profile(self) -> str:
         return f" of profile {self._session.profile_name}" if self._session.profile_name != "default" else ""
-
-
-def _config(attempts: int, answer_s: float) -> Config:
-    from botocore.config import Config
-
-    return Config(
-        connect_timeout=5, read_timeout=answer_s, retries={"mode": "standard", "total_max_attempts": attempts}
-    )
 
 
 def _session(site: SiteName, region: str, profile: str) -> boto3.Session:

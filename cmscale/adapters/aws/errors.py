@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from cmscale.adapters.aws.rights import right_for
 from cmscale.model import Outcome, Result
 
 NOT_NOW = "IncorrectInstanceState"
@@ -49,6 +50,8 @@ _RESULTS: Mapping[str, Result] = {
     "RequestResourceCountExceeded": Result.BAD_REQUEST,
     "ValidationError": Result.BAD_REQUEST,
     "InvalidInstanceID.NotFound": Result.GONE,
+    "InvalidLaunchTemplateId.NotFound": Result.TRANSIENT,  # made anew when it is asked for again
+    "InvalidLaunchTemplateName.NotFoundException": Result.TRANSIENT,
 }
 
 _PATTERNS: Sequence[tuple[str, Result]] = (
@@ -61,6 +64,10 @@ _PATTERNS: Sequence[tuple[str, Result]] = (
     (r"(Invalid|Malformed|Missing|Unknown|Unsupported).*", Result.BAD_REQUEST),
 )
 """For codes that stand for many; the first that fits counts. What fits none may pass by itself."""
+
+
+_DENIED = r"UnauthorizedOperation|AccessDenied.*"
+"""How a service says that a right is missing; often it does not say which."""
 
 
 def result_of(code: str) -> Result:
@@ -96,10 +103,12 @@ class Errors:
         return Result.BAD_REQUEST if isinstance(error, self.request) else Result.TRANSIENT
 
     def said(self, error: Exception) -> str:
-        """The complaint on one line."""
+        """The complaint on one line; of a right that is missing, which one it is."""
         if code := self.code(error):
             message = getattr(error, "response", {})["Error"].get("Message", "")
-            return " ".join(f"{code}: {message}".split())
+            right = right_for(getattr(error, "operation_name", "")) if re.fullmatch(_DENIED, code) else ""
+            missing = f" (the right {right} is missing: cm-scale aws policy)" if right else ""
+            return " ".join(f"{code}: {message}{missing}".split())
         return " ".join(str(error).split()) or type(error).__name__
 
 

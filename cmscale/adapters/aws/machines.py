@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cmscale.adapters.aws.errors import result_of
-from cmscale.adapters.aws.names import names
-from cmscale.adapters.aws.pool import NODE_TAG, OPERATION_TAG
-from cmscale.model import Machine, MachineId, MachineState, NodeName, OpId, Outcome, Result
+from cmscale.adapters.aws.names import node_of
+from cmscale.adapters.aws.pool import OPERATION_TAG
+from cmscale.model import Machine, MachineId, MachineState, OpId, Outcome, Result
 
 STATES: Mapping[str, MachineState] = {
     "pending": MachineState.STARTING,
@@ -26,13 +26,11 @@ ENDED = ("shutting-down", "terminated")
 def as_machine(instance: Mapping[str, Any]) -> Machine:
     """The machine that an instance is; `launched` is when it was started last, as EC2's LaunchTime is."""
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
-    nodes = names(tags.get(NODE_TAG, ""))
-    index: int = instance.get("AmiLaunchIndex", 0)
     operation = tags.get(OPERATION_TAG)
     return Machine(
         id=MachineId(instance["InstanceId"]),
         # A machine whose tags were changed serves no node that we know. It is listed all the same: it costs money.
-        node=nodes[index] if index < len(nodes) else NodeName(""),
+        node=node_of(instance["InstanceId"], tags, instance.get("AmiLaunchIndex", 0)),
         state=STATES[instance["State"]["Name"]],
         address=instance.get("PrivateIpAddress", ""),
         launched=instance["LaunchTime"].timestamp(),

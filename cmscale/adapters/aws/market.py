@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from cmscale.adapters.aws import catalogue, prices, quotas, types
+from cmscale.adapters.aws.buckets import Buckets
 from cmscale.adapters.aws.catalogue import Offer, Prices, Wish
 from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.pool import AwsPool
@@ -37,7 +38,7 @@ class AwsMarket:
         profile: str = "",
         currency: str = "USD",
     ) -> None:
-        self._ec2 = Connection(site, region, endpoint_url, profile)
+        self._ec2 = Connection(site, region, endpoint_url, profile, Buckets())
         self._pools = pools
         self._currency = currency
 
@@ -75,13 +76,13 @@ class AwsMarket:
         found: dict[PoolName, float] = {}
         for market in ("on-demand", "spot"):
             of = {name: self._pools[name] for name in pools if self._pools[name].market == market}
-            asked = self._prices(market, sorted({kind for pool in of.values() for kind in _types(pool)}))
+            asked = self._prices(market, sorted({kind for pool in of.values() for kind in pool.instance_types}))
             zones = types.subnet_zones(
-                self._ec2, {net for pool in of.values() for net in _subnets(pool)} if asked else ()
+                self._ec2, {net for pool in of.values() for net in pool.subnets} if asked else ()
             )
             for name, pool in of.items():
-                where = ["", *_known(zones, _subnets(pool))]
-                offers = [(kind, zone) for kind in _types(pool) for zone in where]
+                where = ["", *_known(zones, pool.subnets)]
+                offers = [(kind, zone) for kind in pool.instance_types for zone in where]
                 if known := _known(asked, offers):
                     found[name] = max(known)
         return found
@@ -96,17 +97,17 @@ class AwsMarket:
         return {offer: price for offer, price in listed.items() if price}
 
     def _cpus(self, pools: Collection[PoolName]) -> Mapping[PoolName, int]:
-        known = types.types_named(self._ec2, {kind for name in pools for kind in _types(self._pools[name])})
-        found = {name: [each.cpus for each in _known(known, _types(self._pools[name]))] for name in pools}
+        known = types.types_named(self._ec2, {kind for name in pools for kind in self._pools[name].instance_types})
+        found = {name: [each.cpus for each in _known(known, self._pools[name].instance_types)] for name in pools}
         return {name: min(cpus) for name, cpus in found.items() if cpus}
 
     @cached_property
     def _price_list(self) -> Any:
-        return self._ec2.other("pricing", prices.PRICE_LIST_REGION)
+        return self._ec2.service("pricing", prices.PRICE_LIST_REGION)
 
     @cached_property
     def _quotas(self) -> Any:
-        return self._ec2.other("service-quotas")
+        return self._ec2.service("service-quotas")
 
     def _asked(self, what: str, rights: str, ask: Callable[[], T]) -> T:
         errors = self._ec2.errors
@@ -115,14 +116,6 @@ class AwsMarket:
         except errors.any as error:
             hint = f"; allow {rights}" if errors.result(error) is Result.AUTH else ""
             raise Unavailable(f"site {self._ec2.site} does not tell {what}: {errors.said(error)}{hint}") from error
-
-
-def _types(pool: AwsPool) -> tuple[str, ...]:
-    return (pool.instance_type,)
-
-
-def _subnets(pool: AwsPool) -> tuple[str, ...]:
-    return (pool.subnet,)
 
 
 def _known(known: Mapping[K, T], keys: Iterable[K]) -> list[T]:

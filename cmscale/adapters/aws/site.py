@@ -1,28 +1,30 @@
 """How do machines of Amazon EC2 come and go for us?
 
 One call launches many like machines. Their tags hold all that must outlive a crash of ours: the cluster, the operation
-and the folded list of the nodes launched together; a machine's own node is the name in that list at its launch index.
-The operation's id is the token of the launch, so the same operation again gives the same machines.
+and the nodes launched together, with what tells which of them a machine is. How they are launched is told in
+`launching`, how they get their names in `names`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cmscale.adapters.aws import notices as told
+from cmscale.adapters.aws.buckets import Buckets
 from cmscale.adapters.aws.checks import Checks
 from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.errors import NOT_NOW
-from cmscale.adapters.aws.machines import ENDED, STATES, as_machine, started
-from cmscale.adapters.aws.names import MOST_AT_ONCE, LaunchCall, launch_calls
-from cmscale.adapters.aws.pool import CLUSTER_TAG, OPERATION_TAG, AwsPool
-from cmscale.model import Machine, MachineId, NodeName, Notice, Operation, Outcome, PoolName, Result, SiteName
+from cmscale.adapters.aws.launching import Launching
+from cmscale.adapters.aws.leftovers import Leftovers, is_part
+from cmscale.adapters.aws.machines import ENDED, STATES, as_machine
+from cmscale.adapters.aws.names import MOST_AT_ONCE
+from cmscale.adapters.aws.pool import CLUSTER_TAG, AwsPool
+from cmscale.adapters.aws.queue import NoticeQueue
+from cmscale.adapters.aws.watch import Watch
+from cmscale.model import Leftover, Machine, MachineId, NodeName, Notice, Operation, Outcome, PoolName, Result, SiteName
 from cmscale.ports import Unavailable
-
-REPEATS = 2
-"""How often a launch whose answer was lost is asked for again."""
 
 LONGEST_CONSOLE = 64 * 1024
 """EC2 keeps no more, and so do we."""
@@ -43,12 +45,19 @@ class AwsSite:
         *,
         endpoint_url: str = "",
         profile: str = "",
+        notices_queue: str = "",
+        steady: Callable[[], float] = time.monotonic,
+        buckets: Buckets | None = None,
     ) -> None:
         self.site = site
         self._cluster = cluster
         self._pools = pools
-        self._ec2 = Connection(site, region, endpoint_url, profile)
+        self._ec2 = Connection(site, region, endpoint_url, profile, buckets or Buckets())
         self._errors = self._ec2.errors
+        self._queue = NoticeQueue(self._ec2, cluster, notices_queue, steady)
+        self._watch = Watch(self._ec2, self._queue, steady)
+        self._launching = Launching(self._ec2, cluster, site, pools, instances=self._instances, delete=self.delete)
+        self._leftovers = Leftovers(self._ec2, cluster)
         self._markets: Mapping[MachineId, str] | None = None
         """Of the machines of the last listing; "spot" or nothing."""
 
@@ -63,16 +72,24 @@ class AwsSite:
         self._markets = {MachineId(each["InstanceId"]): each.get("InstanceLifecycle", "") for each in instances}
         return tuple(as_machine(each) for each in instances)
 
-    def notices(self) -> Mapping[MachineId, Notice]:
-        """What EC2 has announced for the machines of the last listing: one call, and one more if one is spot."""
+    def notices(self) -> Mapping[MachineId, Sequence[Notice]]:
+        """What EC2 has announced for the machines of the last listing."""
         if self._markets is None:
             self.list()
-        ours = self._markets or {}
         try:
-            found = [*self._reclaimed(), *self._scheduled()] if ours else []
+            return self._watch.notices(self._markets or {})
         except self._errors.any as error:
             raise self._ec2.unavailable(error) from error
-        return {id_: notice for id_, notice in told.earliest(found).items() if id_ in ours}
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Volumes and network interfaces with our cluster's tag that belong to no machine: a call for each kind."""
+        try:
+            return tuple(self._leftovers.found())
+        except self._errors.any as error:
+            raise self._ec2.unavailable(error) from error
+
+    def expires(self) -> float | None:
+        return self._ec2.expires()
 
     def evidence(self, machine: MachineId) -> str:
         """The end of what the machine wrote to its console; empty if EC2 has nothing of it, or knows it no more."""
@@ -90,28 +107,22 @@ class AwsSite:
             self.list()
         except Unavailable as error:
             return [str(error)]
-        return [*Checks(self._ec2, self._cluster).problems(self._pools)]
+        spot = any(pool.market == "spot" for pool in self._pools.values())
+        queue = [f"site {self.site}: {said}" for said in self._queue.problems()] if spot else []
+        return [*queue, *Checks(self._ec2, self._cluster, self._launching).problems(self._pools)]
 
     # --- acting
 
     def start(self, operation: Operation) -> Mapping[NodeName, Outcome]:
         """Launch the operation's nodes; power on its machines instead if it names some, in the order of its nodes.
 
-        An operation whose list of nodes is too long for one call takes several. If it is all or none and one of them
-        is refused, the machines of the others are given back; if its answer is lost, all are asked for again.
-
         A machine that is powered on keeps its tags, and so the operation that launched it. One that runs already is
         ok, one that is ending is gone. EC2 starts all machines of such a call or none.
         """
-        if operation.machines:
-            on = self._powered(self._ec2.once.start_instances, operation.machines)
-            return {node: on[id_] for node, id_ in zip(operation.nodes, operation.machines, strict=True)}
-        outcomes: dict[NodeName, Outcome] = {}
-        for call in launch_calls(operation):
-            outcomes |= self._launch(operation, call)
-            if operation.all_or_none and (failed := _failed(outcomes.values())):
-                return dict.fromkeys(operation.nodes, self._given_back(outcomes.values(), failed))
-        return outcomes
+        if not operation.machines:
+            return self._launching.start(operation)
+        on = self._powered(self._ec2.once.start_instances, operation.machines)
+        return {node: on[id_] for node, id_ in zip(operation.nodes, operation.machines, strict=True)}
 
     def stop(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
         """Power off. A spot instance of a one-time request, as ours are, cannot be: EC2 says so, a `bad-request`."""
@@ -119,7 +130,10 @@ class AwsSite:
 
     def delete(self, machines: Sequence[MachineId], *, hard: bool = False) -> Mapping[MachineId, Outcome]:
         given = self._hard("TerminateInstances", hard)
-        return self._each(self._ec2.once.terminate_instances, machines, Result.OK, **given)
+        parts = [each for each in machines if is_part(each)]
+        whole = [each for each in machines if not is_part(each)]
+        gone = self._each(self._ec2.once.terminate_instances, whole, Result.OK, **given)
+        return {**gone, **self._leftovers.delete(parts)}
 
     # --- what EC2 knows
 
@@ -132,16 +146,6 @@ class AwsSite:
         reservations = self._ec2.pages("describe_instances", "Reservations", filters)
         return [instance for each in reservations for instance in each["Instances"]]
 
-    def _reclaimed(self) -> Iterable[told.Told]:
-        if "spot" not in (self._markets or {}).values():
-            return ()
-        call, item = "describe_spot_instance_requests", "SpotInstanceRequests"
-        return told.of_requests(self._ec2.pages(call, item, {"status-code": told.MARKS}))
-
-    def _scheduled(self) -> Iterable[told.Told]:
-        call, item = "describe_instance_status", "InstanceStatuses"
-        return told.of_statuses(self._ec2.pages(call, item, {"event.code": told.EVENTS}))
-
     def _console(self, machine: MachineId) -> str:
         """The console's text (the SDK decodes it): as it is now or, of types that cannot tell, as it was last kept."""
         try:
@@ -150,55 +154,6 @@ class AwsSite:
             if self._errors.code(error) != "UnsupportedOperation":
                 raise
         return self._ec2.client.get_console_output(InstanceId=machine).get("Output", "")
-
-    # --- launching
-
-    def _launch(self, operation: Operation, call: LaunchCall) -> Mapping[NodeName, Outcome]:
-        nodes = call.nodes
-        pool = self._pools.get(operation.pool)
-        if pool is None:
-            return dict.fromkeys(nodes, Outcome(Result.BAD_REQUEST, f"site {self.site} has no pool {operation.pool}"))
-        try:
-            request = pool.request(self._cluster, operation.id, call.label)
-        except (OSError, UnicodeDecodeError) as error:
-            return dict.fromkeys(nodes, Outcome(Result.BAD_REQUEST, f"the user data cannot be read: {error}"))
-        least = len(nodes) if operation.all_or_none else 1
-        try:
-            instances = self._run(**request, MinCount=least, MaxCount=len(nodes), ClientToken=call.token)
-        except self._errors.any as error:
-            if self._errors.code(error) == "IdempotentParameterMismatch":
-                return self._launched_before(operation, call)
-            return dict.fromkeys(nodes, self._errors.outcome(error))
-        made = {nodes[instance["AmiLaunchIndex"]]: started(instance) for instance in instances}
-        short = Outcome(Result.CAPACITY, f"EC2 had {len(made)} of {len(nodes)} machines")
-        return {node: made.get(node, short) for node in nodes}
-
-    def _run(self, **request: Any) -> Iterable[Mapping[str, Any]]:
-        """The machines launched. The token makes it safe to ask again when an answer was lost."""
-        for _ in range(REPEATS):
-            try:
-                return self._ec2.once.run_instances(**request)["Instances"]
-            except self._errors.lost:
-                continue
-        return self._ec2.once.run_instances(**request)["Instances"]
-
-    def _launched_before(self, operation: Operation, call: LaunchCall) -> Mapping[NodeName, Outcome]:
-        """What an earlier call with this token made, when the pool was configured otherwise."""
-        try:
-            found = {each.node: each.id for each in map(as_machine, self._instances({OPERATION_TAG: operation.id}))}
-        except self._errors.any as error:
-            return dict.fromkeys(call.nodes, self._errors.outcome(error))
-        none = Outcome(Result.GONE, "launched before with other settings, and no machine of it is left")
-        return {node: Outcome(Result.OK, machine=found[node]) if node in found else none for node in call.nodes}
-
-    def _given_back(self, outcomes: Iterable[Outcome], failed: Outcome) -> Outcome:
-        """The outcome of every node of an operation that is all or none, once one has failed."""
-        made = [outcome.machine for outcome in outcomes if outcome.ok and outcome.machine]
-        if not made or failed.result is Result.TRANSIENT:
-            return failed
-        kept = sum(1 for outcome in self.delete(made).values() if not outcome.ok)
-        rest = f", {kept} of them could not be deleted yet" if kept else ""
-        return Outcome(failed.result, f"{failed.detail}; all or none, so {len(made)} machines were given back{rest}")
 
     # --- many machines in one call
 
@@ -249,7 +204,3 @@ class AwsSite:
                 outcome = Outcome(gone, outcome.detail)
             return dict.fromkeys([id_ for id_ in machines if id_ in words] or machines, outcome)
         return {id_: Outcome(Result.OK, machine=id_) for id_ in machines}
-
-
-def _failed(outcomes: Iterable[Outcome]) -> Outcome | None:
-    return next((outcome for outcome in outcomes if not outcome.ok), None)

@@ -17,11 +17,18 @@ def config(text: str) -> dict[str, str]:
 
 
 def problems(
-    settings: Mapping[str, str], version: tuple[int, int], nodes: Iterable[NodeRecord], pools: Sequence[Pool]
+    settings: Mapping[str, str],
+    version: tuple[int, int],
+    nodes: Iterable[NodeRecord],
+    pools: Sequence[Pool],
+    *,
+    configless: bool = False,
 ) -> list[str]:
-    """One sentence for each thing an admin must change."""
+    """One sentence for each thing an admin must change; `configless`: slurmds are to ask slurmctld for its files."""
     known = {node.name: node for node in nodes}
     found = [*_settings(settings, version, pools)]
+    if configless and "enable_configless" not in _words(settings.get("SlurmctldParameters", "")):
+        found.append("slurm.conf: add enable_configless to SlurmctldParameters, or no slurmd can use slurm.conf_server")
     for pool in pools:
         found += _pool(pool, known)
     return found

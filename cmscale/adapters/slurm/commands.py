@@ -105,9 +105,10 @@ class SlurmCommands:
             raise Misconfigured(f"squeue --version says {answer.strip()!r}, which names no release of Slurm")
         return int(found[1]), int(found[2])
 
-    def problems(self, pools: Sequence[Pool]) -> Sequence[str]:
-        """What an admin must change in Slurm before cm-scale can work, a sentence each. Raises Unavailable."""
-        return check.problems(self.settings(), self.version(), self.nodes().items, pools)
+    def problems(self, pools: Sequence[Pool], *, configless: bool = False) -> Sequence[str]:
+        """What an admin must change in Slurm before cm-scale can work, a sentence each; `configless`: slurmds are to
+        get their configuration from slurmctld. Raises Unavailable."""
+        return check.problems(self.settings(), self.version(), self.nodes().items, pools, configless=configless)
 
     def backend(self) -> Backend:
         return Backend("commands", 'slurm.backend is "commands"')

@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl
 
 from cmscale.lab import wire
 from cmscale.lab.ec2 import ACCESS_KEY
-from cmscale.lab.instances import Instance, Refused, Region
+from cmscale.lab.instance import Instance, Refused
+from cmscale.lab.instances import Region
 from cmscale.lab.surroundings import Surroundings
 
 Environ = dict[str, Any]
@@ -107,6 +108,8 @@ class Scene:
     moto: Surroundings
     directory: Path
     now: float
+    motos: Callable[[], Mapping[str, Any]]
+    """What moto answers to the same call, in boto3's words."""
 
     def stop_here_if_dry(self) -> None:
         if self.asked.get("DryRun"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
-from cmscale.lab import console, words
+from cmscale.lab import console, wire, words
 from cmscale.lab.ec2.calls import Answer, Scene
-from cmscale.lab.filters import Filters, passes, request_passes
-from cmscale.lab.instances import Instance, Refused, State
+from cmscale.lab.filters import INSTANCE, REQUEST, Filters, check, wanted
+from cmscale.lab.instance import Instance, Refused, State
 
 PAGE = 1000
 
@@ -30,7 +31,8 @@ def describe_instance_status(scene: Scene) -> Answer:
     all_states = scene.asked.get("IncludeAllInstances", False)
     shown = [each for each in page if all_states or each.state(scene.now, scene.region.times) is State.RUNNING]
     told = [words.status(each, scene.region, scene.now) for each in shown]
-    return scene.told({"InstanceStatuses": told, "NextToken": more})
+    content = {"InstanceStatuses": told, "NextToken": more}
+    return scene.told(wire.trimmed("DescribeInstanceStatus", content))  # younger SDKs know more checks
 
 
 def describe_spot_instance_requests(scene: Scene) -> Answer:
@@ -49,6 +51,23 @@ def get_console_output(scene: Scene) -> Answer:
     return scene.told({"InstanceId": instance.id, "Timestamp": scene.now, "Output": told})
 
 
+def describe_instance_attribute(scene: Scene) -> Answer:
+    """The user data or the type of an instance; EC2 shows many more."""
+    for name in ("InstanceId", "Attribute"):
+        if name not in scene.asked:
+            raise Refused("MissingParameter", f"The request must contain the parameter {name}")
+    scene.stop_here_if_dry()
+    (instance,) = scene.region.described([scene.asked["InstanceId"]], scene.now)
+    shown = {
+        "userData": {"UserData": {"Value": instance.launch.user_data} if instance.launch.user_data else {}},
+        "instanceType": {"InstanceType": {"Value": instance.launch.type}},
+    }
+    attribute = scene.asked["Attribute"]
+    if attribute not in shown:
+        raise Refused("UnsupportedOperation", f"The lab shows no {attribute} of an instance, but {', '.join(shown)}.")
+    return scene.told({"InstanceId": instance.id, **shown[attribute]})
+
+
 # --- filters and pages -----------------------------------------------------------------------------------------------
 
 
@@ -64,26 +83,27 @@ def _page(scene: Scene, ids_name: str, *, spot: bool = False) -> tuple[list[Inst
         raise Refused(
             "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
         )
-    filters, fits = filters_of(scene), request_passes if spot else passes
+    filters, table = filters_of(scene), REQUEST if spot else INSTANCE
+    check(filters, table)
     there = (scene.region.requested if spot else scene.region.described)(ids, scene.now, after=_after(scene))
-    found = [each for each in there if fits(each, filters, times, scene.now)]
-    return cut(scene, found, lambda each: each.serial)
+    found = [each for each in there if not filters or wanted(each, filters, table, (scene.now, times))]
+    size = _size(scene)
+    return found[:size], str(found[size - 1].serial) if len(found) > size else None
 
 
 def paged(scene: Scene, items: Iterable[Item]) -> tuple[list[Item], str | None]:
     """As much as one answer holds of a list that stays as it is, and the token of what follows."""
-    after = _after(scene)
-    numbered = [(number, item) for number, item in enumerate(items, 1) if number > after]
-    page, more = cut(scene, numbered, lambda each: each[0])
-    return [item for _, item in page], more
+    after, size = _after(scene), _size(scene)
+    found = list(islice(items, after, after + size + 1))
+    return found[:size], str(after + size) if len(found) > size else None
 
 
-def cut(scene: Scene, found: list[Item], place: Callable[[Item], int]) -> tuple[list[Item], str | None]:
-    size = scene.asked.get("MaxResults", PAGE)
+def _size(scene: Scene) -> int:
+    """How much one answer holds."""
+    size: int = scene.asked.get("MaxResults", PAGE)
     if not 5 <= size <= PAGE:
         raise Refused("InvalidParameterValue", f"Value ( {size} ) for parameter maxResults is invalid.")
-    page = found[:size]
-    return page, str(place(page[-1])) if len(found) > size else None
+    return size
 
 
 def _after(scene: Scene) -> int:

@@ -71,6 +71,13 @@ def test_power_saving_of_other_nodes_is_no_problem(setting: dict[str, str]) -> N
     assert problems(_GOOD | setting, (24, 11), _NODES, [_POOL]) == []
 
 
+def test_a_slurmctld_that_gives_no_configuration_away_is_a_problem_where_slurmds_are_to_ask_it() -> None:
+    (told,) = problems(_GOOD, (22, 5), _NODES, [_POOL], configless=True)
+    assert told.startswith("slurm.conf: add enable_configless to SlurmctldParameters")
+    configless = _GOOD | {"SlurmctldParameters": "cloud_dns,enable_configless"}
+    assert problems(configless, (22, 5), _NODES, [_POOL], configless=True) == []
+
+
 def test_cloud_nodes_show_by_themselves_from_23_02() -> None:
     assert problems(_GOOD | {"PrivateData": "none"}, (23, 2), _NODES, [_POOL]) == []
 
