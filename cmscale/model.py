@@ -209,6 +209,8 @@ class Site:
     """When its credentials end for good, as far as is known; None: not soon, or they are renewed by themselves."""
     expiry_margin_s: float = 900.0
     """Nothing is started with credentials that end within this time: who would give the machines back?"""
+    cost_tags: frozenset[str] = frozenset()
+    """Which of account, user and job machines are tagged with, for the cloud's own bill."""
 
     def expiring(self, now: float) -> bool:
         """True if its credentials end so soon that nothing may be started with them."""
@@ -1103,6 +1105,9 @@ class Operation:
     """start: those to power on, none to create; stop, delete: those to be given back. In the order of the nodes."""
     hard: bool = False
     """stop, delete: without asking the machine's system to shut down."""
+    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """start: what the machines created are tagged with for the cloud's own bill. It is written down, for a launch that
+    is made again must be the same to the word."""
     site: SiteName | None = None
     """delete: where, if the machines serve no node and so have no pool. It need not outlive us: a deletion that is not
     finished is decided anew."""

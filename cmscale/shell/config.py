@@ -208,6 +208,7 @@ def _site(name: str, table: SiteTable) -> SiteSettings:
         launched=Bucket(table.launch_burst, table.launch_refill),
         calls=Bucket(table.call_burst, table.call_refill),
         expiry_margin_s=table.expiry_margin,
+        cost_tags=frozenset(tag.value for tag in table.cost_tags),
     )
     return SiteSettings(site, table.endpoint_url, table.profile, table.notices_queue)
 

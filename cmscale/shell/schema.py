@@ -221,6 +221,12 @@ def _queue(named: str) -> str:
     return named
 
 
+class CostTag(Enum):
+    ACCOUNT = "account"
+    USER = "user"
+    JOB = "job"
+
+
 class SiteTable(Table):
     kind: Annotated[SiteKind, AfterValidator(_startable)]
     region: Filled
@@ -233,6 +239,7 @@ class SiteTable(Table):
     call_burst: Count = 5
     call_refill: Rate = 2.0
     expiry_margin: Duration = 900.0
+    cost_tags: Annotated[tuple[CostTag, ...], AfterValidator(unique)] = ()
 
 
 class AwsSettings(Table):

@@ -14,6 +14,7 @@ from cmscale.model import Shape
 CLUSTER_TAG = "cm-scale:cluster"
 NODE_TAG = "cm-scale:node"
 OPERATION_TAG = "cm-scale:operation"
+IMAGE_TAG = "cm-scale:image"
 
 _NOTHING = Shape(0, 0)
 
