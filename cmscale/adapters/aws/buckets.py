@@ -88,8 +88,10 @@ class Buckets:
         return 0.0
 
     def refused(self, call: str, machines: int = 0) -> None:
-        """EC2 says that there is no token left for the call. Its machines were not touched, and cost nothing: else who is
-        refused once would be silent for as long as if they had been."""
+        """EC2 says that there is no token left for the call. Its machines were not touched, and cost nothing.
+
+        Else who is refused once would be silent for as long as if they had been.
+        """
         with self._lock:
             now = self._steady()
             level = self._level("requests", call, self._of(call), now)
