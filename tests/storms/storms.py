@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from cmscale.adapters.aws import AwsPool
 from cmscale.lab.faults import DOCUMENTED, Fault, Rate
 from cmscale.model import PoolName
-from tests.builders import pool
+from tests.builders import T4, pool
 from tests.storms.weather import REGION, SITE, Double, Storm
 
 GPU, OTHER_GPU = "g4dn.xlarge", "g5.xlarge"
@@ -63,7 +63,15 @@ class Forecast:
 
     def _calm(self, double: Double, directory: Path, *, work_counts: bool = False) -> Storm:
         pools = [
-            pool(each.name, self.nodes, site=SITE, market=each.market, price_hour=each.price_hour, boot_limit_s=60.0)
+            pool(
+                each.name,
+                self.nodes,
+                site=SITE,
+                shape=replace(T4, cpus=1),
+                market=each.market,
+                price_hour=each.price_hour,
+                boot_limit_s=60.0,
+            )
             for each in self.offers
         ]
         return Storm(
@@ -166,9 +174,9 @@ STORMS = (
         (throttle,),
         tick_s=10.0,
     ),
-    Forecast("answers cut", "the connection of every third call is cut after it took effect", 200, 1.0, 600, (cut,)),
-    Forecast("describe lags", "what was made is not described for the first 30 s", 200, 0.4, 300, (lag,)),
-    Forecast("boots fail", "every fifth machine never boots", 200, 1.0, 600, doomed=every_fifth),
+    Forecast("answers cut", "the connection of every third call is cut after it took effect", 100, 1.0, 600, (cut,)),
+    Forecast("describe lags", "what was made is not described for the first 30 s", 100, 0.4, 300, (lag,)),
+    Forecast("boots fail", "every fifth machine never boots", 100, 1.0, 600, doomed=every_fifth),
     Forecast(
         "spot reclaimed",
         "half of a fleet of spot machines is taken back at once; there is a pool on demand beside",
@@ -178,6 +186,7 @@ STORMS = (
         (reclaim_half,),
         (Offer("spot", market="spot", price_hour=0.2), Offer()),
         run_s=150.0,
+        tick_s=10.0,
     ),
     Forecast(
         "run dry",
