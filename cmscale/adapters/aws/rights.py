@@ -6,19 +6,18 @@ them with the calls that are in the code.
 
 from __future__ import annotations
 
-LOOK = (
+WATCH = (
     "ec2:DescribeFleets",
-    "ec2:DescribeImages",
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceStatus",
-    "ec2:DescribeInstanceTypes",
     "ec2:DescribeLaunchTemplates",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeSpotInstanceRequests",
-    "ec2:DescribeSubnets",
     "ec2:DescribeVolumes",
 )
-"""What EC2 allows for all of a region or not at all."""
+"""What is looked at again and again..."""
+LOOK_UP = ("ec2:DescribeImages", "ec2:DescribeInstanceTypes", "ec2:DescribeSubnets")
+"""...and what is before a launch. EC2 allows each for all of a region or not at all."""
 
 LAUNCH = "ec2:RunInstances"
 FLEET = "ec2:CreateFleet"
@@ -64,7 +63,8 @@ _OTHERWISE = {"DeleteMessageBatch": "sqs:DeleteMessage"}
 _BY_CALL = {
     right.partition(":")[2]: right
     for right in (
-        *LOOK,
+        *WATCH,
+        *LOOK_UP,
         *(LAUNCH, FLEET, TEMPLATE, NO_TEMPLATE, TAG, ROLE),
         *CHANGE,
         *CLEAN,
