@@ -10,9 +10,10 @@ JSON goes in and out, without signatures:
                                 takes a number away again. Capacity is what Amazon has, limits are what the account may
                                 (InsufficientInstanceCapacity, 500; InstanceLimitExceeded), prices are dollars an hour
     GET    /_lab/clock          {"now"}; POST: stop the clock at that time, or null: let it go again
-    POST   /_lab/times          change fields of `instances.Times`, e.g. {"pending_s": 3}
+    POST   /_lab/times          change fields of `instance.Times`, e.g. {"pending_s": 3}
     POST   /_lab/interruptions  take a spot instance back (the fields of `faults.Interruption`); EventBridge tells of it
     POST   /_lab/rebalances     recommend to move off a spot instance (the fields of `faults.Rebalance`)
+    POST   /_lab/impairments    let a check of an instance fail, or pass again (the fields of `faults.Impairment`)
     POST   /_lab/blocks         buy a capacity block (the fields of `reserved.Block`); its id comes back
     POST   /_lab/events         schedule an event for an instance (the fields of `faults.Scheduled`)
 """
@@ -25,8 +26,9 @@ from typing import Any
 
 from cmscale.lab import bus
 from cmscale.lab.clock import LabClock
-from cmscale.lab.faults import Fault, Faults, Interruption, Rate, Rebalance, Scheduled
-from cmscale.lab.instances import Region, Times, changed
+from cmscale.lab.faults import Fault, Faults, Impairment, Interruption, Rate, Rebalance, Scheduled
+from cmscale.lab.instance import Times, changed
+from cmscale.lab.instances import Region
 from cmscale.lab.reserved import Block
 
 
@@ -65,6 +67,7 @@ class Backstage:
             ("POST", "times"): lambda: self._set_times(given),
             ("POST", "interruptions"): lambda: self._interrupt(Interruption(**given), self._clock.now()),
             ("POST", "rebalances"): lambda: self._rebalance(Rebalance(**given), self._clock.now()),
+            ("POST", "impairments"): lambda: self._impair(Impairment(**given), self._clock.now()),
             ("POST", "events"): lambda: self._schedule(Scheduled(**given), self._clock.now()),
             ("POST", "clock"): lambda: self._set_clock(**given),
         }
@@ -91,6 +94,9 @@ class Backstage:
     def _rebalance(self, fault: Rebalance, now: float) -> None:
         region = self._region_of(fault.instance, now)
         self._put_event(region.name, bus.rebalance(region.rebalance(fault, now), region.name, now))
+
+    def _impair(self, fault: Impairment, now: float) -> None:
+        self._region_of(fault.instance, now).impair(fault, now)
 
     def _schedule(self, fault: Scheduled, now: float) -> None:
         self._region_of(fault.instance, now).schedule(fault, now)

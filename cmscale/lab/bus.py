@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from cmscale.lab.faults import WARNING_S
-from cmscale.lab.instances import Instance, State
+from cmscale.lab.instance import Instance, State
 from cmscale.lab.surroundings import ACCOUNT
 
 Event = dict[str, Any]

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
-from cmscale.lab.faults import WARNING_S, Fault, Interruption, Rate, Rebalance, Scheduled
+from cmscale.lab.faults import WARNING_S, Fault, Impairment, Interruption, Rate, Rebalance, Scheduled
 from cmscale.lab.processes import LabError
 from cmscale.lab.reserved import Block
 
@@ -67,6 +67,10 @@ class Control:
         """Recommend to move off a spot instance; raises LabError for any other."""
         self.ask("POST", "rebalances", asdict(Rebalance(instance)))
 
+    def impair(self, impairment: Impairment) -> None:
+        """Let a check of an instance fail, or pass again."""
+        self.ask("POST", "impairments", asdict(impairment))
+
     def schedule(self, event: Scheduled) -> None:
         """Schedule an event for an instance."""
         self.ask("POST", "events", asdict(event))
@@ -84,7 +88,7 @@ class Control:
         self.ask("POST", "capacity", {"prices": dict(dollars)})
 
     def set_times(self, **seconds: float) -> None:
-        """Change how long passing states last: the fields of `instances.Times`."""
+        """Change how long passing states last: the fields of `instance.Times`."""
         self.ask("POST", "times", seconds)
 
     def set_clock(self, now: float | None) -> None:

@@ -53,6 +53,8 @@ class Fault:
         return self.cut or bool(self.code)
 
 
+CHECKS = ("SystemStatus", "InstanceStatus", "AttachedEbsStatus")
+
 LAUNCHES = frozenset({"RunInstances", "CreateFleet"})
 """These draw on one bucket for the machines they ask for."""
 
@@ -110,6 +112,22 @@ class Rebalance:
     """EC2 recommends to move off a spot instance, which it may take back soon, or never."""
 
     instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """A check of EC2's fails for an instance, or passes again."""
+
+    instance: str
+    part: str = "SystemStatus"
+    """SystemStatus is the host, InstanceStatus the machine itself, AttachedEbsStatus its volumes."""
+    since_s: float = 0.0
+    """For how long it has failed already."""
+    mended: bool = False
+
+    def __post_init__(self) -> None:
+        if self.part not in CHECKS:
+            raise ValueError(f"{self.part} is no check; there are {', '.join(CHECKS)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 
-from cmscale.lab.instances import Instance, Refused, RequestState, State
+from cmscale.lab.instance import Instance, Refused, Times
 from cmscale.lab.market import ON_DEMAND
 
 Filters = Mapping[str, Sequence[str]]
@@ -44,9 +44,15 @@ def of_tags(tags: Mapping[str, str]) -> dict[str, Sequence[str]]:
     }
 
 
-INSTANCE: Mapping[str, Callable[[Instance, State], Sequence[str]]] = {
-    "instance-state-name": lambda _, state: [state.value[0]],
-    "instance-state-code": lambda _, state: [str(state.value[1])],
+Moment = tuple[float, Times]
+"""By what an instance tells its state."""
+
+Table = Mapping[str, Callable[[Instance, Moment], Sequence[str]]]
+"""What an instance has to show, by a filter's name."""
+
+INSTANCE: Table = {
+    "instance-state-name": lambda one, at: [one.state(*at).value[0]],
+    "instance-state-code": lambda one, at: [str(one.state(*at).value[1])],
     "instance-id": lambda one, _: [one.id],
     "instance-type": lambda one, _: [one.launch.type],
     "instance-lifecycle": lambda one, _: [one.launch.market] if one.launch.market != ON_DEMAND else [],
@@ -61,26 +67,26 @@ INSTANCE: Mapping[str, Callable[[Instance, State], Sequence[str]]] = {
     "placement-group-name": lambda one, _: [one.launch.group] if one.launch.group else [],
     "capacity-reservation-id": lambda one, _: [one.launch.reservation] if one.launch.reservation else [],
     "spot-instance-request-id": lambda one, _: [one.request] if one.request else [],
+    "instance-status.status": lambda one, at: [one.check("InstanceStatus", *at)],
+    "system-status.status": lambda one, at: [one.check("SystemStatus", *at)],
     "event.code": lambda one, _: [event.code for event in one.events],
     "tag-key": lambda one, _: list(one.tags),
 }
 """What DescribeInstances and DescribeInstanceStatus can be asked for."""
 
-REQUEST: Mapping[str, Callable[[Instance, RequestState], Sequence[str]]] = {
+REQUEST: Table = {
     "instance-id": lambda one, _: [one.id],
     "spot-instance-request-id": lambda one, _: [one.request],
-    "state": lambda _, request: [request.state],
-    "status-code": lambda _, request: [request.code],
+    "state": lambda one, at: [one.request_state(*at).state],
+    "status-code": lambda one, at: [one.request_state(*at).code],
 }
 """What DescribeSpotInstanceRequests can be asked for."""
 
 
-def of_instance(one: Instance, filters: Filters, state: State) -> Words:
-    return of_tags(one.tags) | {name: show(one, state) for name, show in INSTANCE.items() if name in filters}
-
-
-def of_request(one: Instance, filters: Filters, request: RequestState) -> Words:
-    return of_tags(one.tags) | {name: show(one, request) for name, show in REQUEST.items() if name in filters}
+def wanted(one: Instance, filters: Filters, table: Table, at: Moment) -> bool:
+    """Do the filters want an instance, by what this table shows of it?"""
+    words = {name: show(one, at) for name, show in table.items() if name in filters}
+    return suits(of_tags(one.tags) | words, filters)
 
 
 def check(filters: Filters, known: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which instances exist in one region of the lab's EC2, and in which state is each at a given time?
+"""Which instances exist in one region of the lab's EC2, and what becomes of them?
 
 Where moto answers as EC2 does not (always MinCount, no client token, no time between states, slow scans), this takes
 its place: counts between MinCount and MaxCount as capacity allows, idempotent launches, states that follow from time.
@@ -11,174 +11,19 @@ import itertools
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from cmscale.lab.faults import WARNING_S, Interruption, Rebalance, Scheduled
-from cmscale.lab.market import BLOCK, ON_DEMAND, SPOT, keys, price
-from cmscale.lab.parts import Card, Disk, Place, Wanted, cards, disks
+from cmscale.lab.faults import Impairment, Interruption, Rebalance, Scheduled
+from cmscale.lab.instance import TAKES_ROOM, Event, Instance, Launch, Refused, State, Times, changed
+from cmscale.lab.market import BLOCK, ON_DEMAND, keys, price
+from cmscale.lab.parts import Card, Disk, Place, cards, disks
 from cmscale.lab.reserved import Block, Group, Reservation
 
-
-class Refused(Exception):
-    """EC2 says no, in its own words."""
-
-    def __init__(self, code: str, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.code, self.message, self.status = code, message, status
-
-
-class State(Enum):
-    """EC2's states with their codes."""
-
-    PENDING = ("pending", 0)
-    RUNNING = ("running", 16)
-    SHUTTING_DOWN = ("shutting-down", 32)
-    TERMINATED = ("terminated", 48)
-    STOPPING = ("stopping", 64)
-    STOPPED = ("stopped", 80)
-
-    @property
-    def words(self) -> dict[str, object]:
-        return {"Code": self.value[1], "Name": self.value[0]}
-
+__all__ = ["Event", "Instance", "Launch", "Refused", "Region", "State", "Times", "changed"]
 
 ENDLESS = 1_000_000
 """How many there is room for where no table says anything."""
-
-TAKES_ROOM = frozenset({State.PENDING, State.RUNNING, State.STOPPING, State.SHUTTING_DOWN})
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """How long each passing state lasts, in seconds."""
-
-    pending_s: float = 0.5
-    stopping_s: float = 0.5
-    ending_s: float = 0.5
-    forget_s: float = 60.0
-    """How long a terminated instance is still described (EC2: about an hour)."""
-    unseen_s: float = 0.0
-    """How long a new instance is not described yet (EC2 is eventually consistent)."""
-    tags_unseen_s: float = 0.0
-    """How long a new instance cannot be tagged yet, nor ended: InvalidInstanceID.NotFound."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What like instances are launched as, checked and complete."""
-
-    image: str
-    type: str
-    zone: str
-    subnet: str
-    vpc: str
-    groups: tuple[str, ...] = ()
-    key_name: str = ""
-    token: str = ""
-    market: str = ON_DEMAND
-    """"spot" is by a one-time request, which is terminated when it is interrupted."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    group: str = ""
-    """Its placement group."""
-    reservation: str = ""
-    """The capacity reservation, or block, that it is launched into."""
-    profile: str = ""
-    """The name of its IAM instance profile."""
-    parts: Wanted = field(default_factory=Wanted)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """MetadataOptions, as asked."""
-
-    @property
-    def spot(self) -> bool:
-        return self.market == SPOT
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that EC2 has scheduled for an instance."""
-
-    id: str
-    code: str
-    description: str
-    not_before: float
-
-    @property
-    def cancelled(self) -> bool:
-        return self.description.startswith("[Canceled]")
-
-    def described(self, now: float) -> str:
-        over = now >= self.not_before and not self.cancelled
-        return f"[Completed] {self.description}" if over else self.description
-
-
-@dataclass(frozen=True, slots=True)
-class RequestState:
-    """How a spot request stands, in EC2's words."""
-
-    state: str
-    code: str
-    since: float
-
-
-@dataclass(slots=True)
-class Instance:
-    """One instance; `course` is the passing state it was sent into at `since`."""
-
-    id: str
-    serial: int
-    reservation: str
-    index: int
-    launch: Launch
-    tags: dict[str, str]
-    made: float
-    launched: float
-    """When it was started last, as EC2 has it."""
-    course: State
-    since: float
-    cards: list[Card]
-    disks: list[Disk]
-    request: str = ""
-    """The id of its spot request; empty for an on-demand instance."""
-    taken_at: float | None = None
-    """When EC2 takes it back, once it is marked."""
-    rebalance_at: float | None = None
-    """When EC2 recommended to move off it."""
-    events: list[Event] = field(default_factory=list)
-    told: State | None = None
-    """The last state that EventBridge was told."""
-    takes_room: bool = True
-    """False once it has stopped or ended."""
-
-    @property
-    def address(self) -> str:
-        """That of its first interface, which stays its name when it has ended."""
-        return self.cards[0].address
-
-    def state(self, now: float, times: Times) -> State:
-        passed = now - self.since
-        if self.course is State.PENDING:
-            return State.RUNNING if passed >= times.pending_s else State.PENDING
-        if self.course is State.STOPPING:
-            return State.STOPPED if passed >= times.stopping_s else State.STOPPING
-        return State.TERMINATED if passed >= times.ending_s else State.SHUTTING_DOWN
-
-    def described(self, now: float, times: Times) -> bool:
-        return now - self.made >= times.unseen_s and not self.forgotten(now, times)
-
-    def forgotten(self, now: float, times: Times) -> bool:
-        return self.course is State.SHUTTING_DOWN and now - self.since >= times.ending_s + times.forget_s
-
-    def request_state(self, now: float, times: Times) -> RequestState:
-        if self.state(now, times) in {State.SHUTTING_DOWN, State.TERMINATED}:
-            by = "no-capacity" if self.since == self.taken_at else "by-user"
-            return RequestState("closed", f"instance-terminated-{by}", self.since)
-        if self.taken_at is not None:
-            return RequestState("active", "marked-for-termination", self.taken_at - WARNING_S)
-        return RequestState("active", "fulfilled", self.made)
-
 
 Made = TypeVar("Made")
 
@@ -347,16 +192,26 @@ class Region:
             self._count(instance.launch, 1)
         return [self._send(instance, State.PENDING, now) for instance in found]
 
-    def tag(self, ids: Sequence[str], tags: Mapping[str, str], now: float) -> None:
-        for instance in self._find(ids, now, known_s=self.times.tags_unseen_s):
-            instance.tags |= tags
+    def tag(self, ids: Sequence[str], tags: Mapping[str, str], now: float) -> list[Instance]:
+        """Tag instances and what they have; the instances among them."""
+        instances, parts = self._tagged(ids, now)
+        for each in (*instances, *parts):
+            each.tags.update(tags)
+        return instances
 
-    def untag(self, ids: Sequence[str], tags: Mapping[str, str | None], now: float) -> None:
+    def untag(self, ids: Sequence[str], tags: Mapping[str, str | None], now: float) -> list[Instance]:
         """Take tags away; with a value only where it is that one."""
-        for instance in self._find(ids, now, known_s=self.times.tags_unseen_s):
+        instances, parts = self._tagged(ids, now)
+        for each in (*instances, *parts):
             for key, value in tags.items():
-                if value in {None, instance.tags.get(key)}:
-                    instance.tags.pop(key, None)
+                if value in {None, each.tags.get(key)}:
+                    each.tags.pop(key, None)
+        return instances
+
+    def _tagged(self, ids: Sequence[str], now: float) -> tuple[list[Instance], list[Disk | Card]]:
+        named = [each for each in ids if each.startswith("i-")]
+        instances = self._find(named, now, known_s=self.times.tags_unseen_s)
+        return instances, [part for part in self._parts(now) if part.id in set(ids)] if len(named) < len(ids) else []
 
     # --- what is set aside -------------------------------------------------------------------------------------------
 
@@ -425,6 +280,13 @@ class Region:
             yield from (card for card in each.cards if card.instance)
         yield from (each for each in self._left.values() if isinstance(each, Card))
 
+    def has_part(self, id_: str, now: float) -> bool:
+        return any(each.id == id_ for each in self._parts(now))
+
+    def _parts(self, now: float) -> Iterator[Disk | Card]:
+        yield from self.disks(now)
+        yield from self.cards(now)
+
     def discard(self, part: Disk | Card) -> None:
         """Delete what outlived its instance."""
         del self._left[part.id]
@@ -460,6 +322,12 @@ class Region:
         if not instance.request:
             raise ValueError(f"{instance.id} is no spot instance")
         return instance
+
+    def impair(self, fault: Impairment, now: float) -> None:
+        impaired = self._instances[fault.instance].impaired
+        impaired.pop(fault.part, None)
+        if not fault.mended:
+            impaired[fault.part] = now - fault.since_s
 
     def schedule(self, fault: Scheduled, now: float) -> None:
         event = Event(f"instance-event-{secrets.token_hex(8)}", fault.code, fault.description, now + fault.in_s)
@@ -570,11 +438,6 @@ def _wrong_state(instance: Instance, verb: str) -> Refused:
     return Refused(
         "IncorrectInstanceState", f"The instance '{instance.id}' is not in a state from which it can be {verb}."
     )
-
-
-def changed(times: Times, values: Mapping[str, float]) -> Times:
-    """The times with some of them changed."""
-    return replace(times, **values)
 
 
 def _over_limit(launch: Launch) -> Refused:

@@ -32,7 +32,7 @@ from cmscale.lab.booter import NEVER
 from cmscale.lab.control import Control
 from cmscale.lab.ec2 import ACCESS_KEY, SECRET_KEY
 from cmscale.lab.faults import Fault
-from cmscale.lab.instances import Times
+from cmscale.lab.instance import Times
 from cmscale.lab.pools import DEFAULT_POOLS, LabPool, write_config, write_include
 from cmscale.lab.ports import Ports
 from cmscale.lab.processes import (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cmscale.lab.instances import Refused
+from cmscale.lab.instance import Refused
 
 ACCOUNT = "123456789012"
 

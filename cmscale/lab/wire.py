@@ -17,7 +17,7 @@ import botocore.session
 from botocore.model import ListShape, OperationModel, OperationNotFoundError, ServiceModel, Shape, StructureShape
 from botocore.parsers import create_parser
 
-from cmscale.lab.instances import Refused
+from cmscale.lab.instance import Refused
 
 NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -139,8 +139,10 @@ def trimmed(action: str, content: Mapping[str, Any]) -> dict[str, Any]:
 def _trim(shape: Shape, value: Any) -> Any:
     if isinstance(shape, StructureShape):
         members = shape.members
-        return {name: _trim(members[name], each) for name, each in value.items() if name in members}
-    if isinstance(shape, ListShape) and value is not None:
+        return {
+            name: _trim(members[name], each) for name, each in value.items() if name in members and each is not None
+        }
+    if isinstance(shape, ListShape):
         return [_trim(shape.member, each) for each in value]
     return value
 

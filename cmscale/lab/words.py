@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cmscale.lab.instances import Instance, Region, State
+from cmscale.lab.faults import CHECKS
+from cmscale.lab.instance import Instance, State
+from cmscale.lab.instances import Region
 from cmscale.lab.market import ON_DEMAND
 from cmscale.lab.parts import Card, Disk
 from cmscale.lab.surroundings import ACCOUNT
@@ -64,7 +66,6 @@ def tags(words: Mapping[str, str]) -> list[dict[str, str]] | None:
 
 def status(one: Instance, region: Region, now: float) -> dict[str, Any]:
     """An item of DescribeInstanceStatus."""
-    passed = {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
     events = [
         {
             "InstanceEventId": event.id,
@@ -79,9 +80,18 @@ def status(one: Instance, region: Region, now: float) -> dict[str, Any]:
         "AvailabilityZone": one.launch.zone,
         "Events": events or None,
         "InstanceState": one.state(now, region.times).words,
-        "SystemStatus": passed,
-        "InstanceStatus": passed,
+        **{part: _check(one, part, region, now) for part in CHECKS},
     }
+
+
+def _check(one: Instance, part: str, region: Region, now: float) -> dict[str, Any]:
+    """What a check says of it."""
+    status = one.check(part, now, region.times)
+    words = {"ok": "passed", "impaired": "failed", "initializing": "initializing"}
+    if status not in words:
+        return {"Status": status}
+    since = one.impaired[part] if status == "impaired" else None
+    return {"Status": status, "Details": [{"Name": "reachability", "Status": words[status], "ImpairedSince": since}]}
 
 
 def spot_request(one: Instance, region: Region, now: float) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def double(double_for_all: Double) -> Iterator[Double]:
             double_for_all.client(region).terminate_instances(InstanceIds=left)
     double_for_all.control.set_times(ending_s=0, forget_s=0)
     assert double_for_all.control.instances() == []
-    double_for_all.control.set_times(**TIMES, tags_unseen_s=0)
+    double_for_all.control.set_times(**TIMES, tags_unseen_s=0, checks_s=0)
     seen = double_for_all.control.ask("GET", "capacity")
     double_for_all.control.set_capacity(dict.fromkeys(seen["capacity"]))
     double_for_all.control.set_limits(dict.fromkeys(seen["limits"]))

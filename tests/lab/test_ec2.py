@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import time
@@ -12,7 +13,7 @@ import botocore.exceptions
 import pytest
 
 from cmscale.lab import console
-from cmscale.lab.faults import Fault, Scheduled
+from cmscale.lab.faults import Fault, Impairment, Scheduled
 from cmscale.lab.processes import LabError, wait_until
 from tests.lab.double import Double, ids, refused
 
@@ -194,6 +195,15 @@ def test_what_a_launch_names_must_exist(double: Double, wrong: dict[str, Any], c
     assert double.describe() == {}
 
 
+def test_user_data_is_handed_on_as_it_came_and_is_not_too_long(double: Double) -> None:
+    (one,) = ids(double.run(UserData="#!/bin/sh\necho hello\n"))
+    said = double.client().describe_instance_attribute(InstanceId=one, Attribute="userData")
+    assert base64.b64decode(said["UserData"]["Value"]) == b"#!/bin/sh\necho hello\n"
+    with pytest.raises(botocore.exceptions.ClientError, match="limited to 16384 bytes") as error:
+        double.run(UserData="x" * 16385)
+    assert refused(error) == ("InvalidParameterValue", 400)
+
+
 def test_other_credentials_are_refused(double: Double) -> None:
     with pytest.raises(botocore.exceptions.ClientError) as error:
         double.client(key="AKIASOMEBODYELSE0000").describe_instances()
@@ -367,6 +377,29 @@ def test_an_event_that_was_canceled_does_nothing(double: Double) -> None:
     double.control.schedule(Scheduled(one, in_s=0.0, description="[Canceled] Old host"))
     assert wait_until(lambda: double.state(one) == "running", 3)
     assert double.events(one)[0]["Description"] == "[Canceled] Old host"
+
+
+def test_a_check_that_fails_is_shown_with_since_when_until_it_passes_again(double: Double) -> None:
+    one, other = ids(double.run(2, 2))
+    assert wait_until(lambda: double.state(one) == double.state(other) == "running", 3)
+    double.control.impair(Impairment(one, "InstanceStatus", since_s=300))
+
+    def checks() -> dict[str, tuple[str, str]]:
+        said = double.client().describe_instance_status()["InstanceStatuses"]
+        return {each["InstanceId"]: (each["SystemStatus"]["Status"], each["InstanceStatus"]["Status"]) for each in said}
+
+    assert checks() == {one: ("ok", "impaired"), other: ("ok", "ok")}
+    wanted = [{"Name": "instance-status.status", "Values": ["impaired"]}]
+    (seen,) = double.client().describe_instance_status(Filters=wanted)["InstanceStatuses"]
+    (detail,) = seen["InstanceStatus"]["Details"]
+    assert (seen["InstanceId"], detail["Status"]) == (one, "failed")
+    assert abs(datetime.now(UTC) - detail["ImpairedSince"] - timedelta(seconds=300)) < timedelta(seconds=10)
+    double.control.impair(Impairment(one, "InstanceStatus", mended=True))
+    assert checks()[one] == ("ok", "ok")
+    double.control.set_times(checks_s=60)
+    assert set(checks().values()) == {("initializing", "initializing")}
+    with pytest.raises(LabError, match="Nonsense is no check; there are SystemStatus"):
+        double.control.ask("POST", "impairments", {"instance": one, "part": "Nonsense"})
 
 
 def test_the_launch_time_is_that_of_the_last_start(double: Double) -> None:

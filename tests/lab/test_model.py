@@ -92,6 +92,9 @@ EXAMPLES: dict[str, Example] = {
         double.client().describe_spot_instance_requests(),
     )[1],
     "GetConsoleOutput": lambda double: double.client().get_console_output(InstanceId=one(double)),
+    "DescribeInstanceAttribute": lambda double: double.client().describe_instance_attribute(
+        InstanceId=str(ids(double.run(UserData="#!/bin/sh"))[0]), Attribute="userData"
+    ),
     "TerminateInstances": lambda double: double.client().terminate_instances(InstanceIds=[one(double)]),
     "StopInstances": lambda double: double.client().stop_instances(InstanceIds=[running(double)]),
     "StartInstances": lambda double: double.client().start_instances(InstanceIds=[running(double)]),

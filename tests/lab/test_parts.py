@@ -48,6 +48,23 @@ def test_a_root_volume_is_encrypted_if_a_launch_says_so_and_goes_with_its_instan
     assert volumes(double) == []
 
 
+def test_what_an_instance_has_can_be_tagged_later(double: Double) -> None:
+    (one,) = ids(double.run())
+    (disk_id,) = [each["VolumeId"] for each in volumes(double)]
+    (card_id,) = [each["NetworkInterfaceId"] for each in interfaces(double)]
+    double.client().create_tags(Resources=[one, disk_id, card_id], Tags=[{"Key": "job", "Value": "7"}])
+    job = [{"Name": "tag:job", "Values": ["7"]}]
+    assert (
+        len(volumes(double, Filters=job)) == len(interfaces(double, Filters=job)) == len(double.describe(Filters=job))
+    )
+    double.client().delete_tags(Resources=[disk_id], Tags=[{"Key": "job"}])
+    assert volumes(double, Filters=job) == []
+    double.client().create_tags(Resources=[double.regions["us-east-1"]["vpc"]], Tags=[{"Key": "job", "Value": "7"}])
+    assert [each["VpcId"] for each in double.client().describe_vpcs(Filters=job)["Vpcs"]] == [
+        double.regions["us-east-1"]["vpc"]
+    ]
+
+
 def test_a_volume_that_shall_stay_is_left_behind_until_it_is_deleted(double: Double) -> None:
     (one,) = ids(double.run(BlockDeviceMappings=[disk(), disk("/dev/sdb", DeleteOnTermination=False)]))
     (extra,) = volumes(double, Filters=[{"Name": "attachment.device", "Values": ["/dev/sdb"]}])

@@ -88,6 +88,7 @@ def _of_daemon(realms: Sequence[Realm]) -> Iterator[Document]:
     yield _statement(
         "Look", (*rights.WATCH, *rights.LOOK_UP), ["*"], {"StringEquals": {"aws:RequestedRegion": regions}}
     )
+    yield _statement("LookUpPrices", rights.MONEY, ["*"])
     yield _statement("LaunchOurs", launch, [*machines, *volumes, *interfaces, *fleets], made)
     yield _statement("LaunchInto", launch, (arn for realm in realms for arn in _around(realm)))
     if templates:

@@ -16,8 +16,16 @@ WATCH = (
     "ec2:DescribeVolumes",
 )
 """What is looked at again and again..."""
-LOOK_UP = ("ec2:DescribeImages", "ec2:DescribeInstanceTypes", "ec2:DescribeSubnets")
+LOOK_UP = (
+    "ec2:DescribeImages",
+    "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeSpotPriceHistory",
+    "ec2:DescribeSubnets",
+)
 """...and what is before a launch. EC2 allows each for all of a region or not at all."""
+MONEY = ("pricing:GetProducts", "servicequotas:ListServiceQuotas")
+"""What is asked of other services, which have their own regions."""
 
 LAUNCH = "ec2:RunInstances"
 FLEET = "ec2:CreateFleet"
@@ -65,6 +73,7 @@ _BY_CALL = {
     for right in (
         *WATCH,
         *LOOK_UP,
+        *MONEY,
         *(LAUNCH, FLEET, TEMPLATE, NO_TEMPLATE, TAG, ROLE),
         *CHANGE,
         *CLEAN,

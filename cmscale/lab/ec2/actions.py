@@ -12,6 +12,7 @@ ACTIONS: Mapping[str, Action] = {
     "CreateFleet": fleets.create_fleet,
     "DescribeFleets": fleets.describe_fleets,
     "DescribeInstances": looking.describe_instances,
+    "DescribeInstanceAttribute": looking.describe_instance_attribute,
     "DescribeInstanceStatus": looking.describe_instance_status,
     "DescribeSpotInstanceRequests": looking.describe_spot_instance_requests,
     "GetConsoleOutput": looking.get_console_output,

@@ -11,7 +11,7 @@ from cmscale.lab import words
 from cmscale.lab.ec2.calls import Answer, Scene
 from cmscale.lab.ec2.looking import filters_of, paged
 from cmscale.lab.filters import Words, of_tags, suits
-from cmscale.lab.instances import Refused
+from cmscale.lab.instance import Refused
 from cmscale.lab.parts import Card, Disk
 
 

@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl
 
 from cmscale.lab import wire
 from cmscale.lab.ec2 import ACCESS_KEY
-from cmscale.lab.instances import Instance, Refused, Region
+from cmscale.lab.instance import Instance, Refused
+from cmscale.lab.instances import Region
 from cmscale.lab.surroundings import Surroundings
 
 Environ = dict[str, Any]

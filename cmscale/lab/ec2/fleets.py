@@ -17,7 +17,7 @@ from typing import Any
 from cmscale.lab import wire
 from cmscale.lab.ec2.calls import Answer, Scene
 from cmscale.lab.ec2.launching import checked, merged, tags_for
-from cmscale.lab.instances import Instance, Launch, Refused
+from cmscale.lab.instance import Instance, Launch, Refused
 from cmscale.lab.market import ON_DEMAND, SPOT, keys
 
 TAGGABLE = frozenset({"instance", "fleet", "volume", "network-interface", "spot-instances-request"})

@@ -9,11 +9,12 @@ from typing import Any
 
 from cmscale.lab import words
 from cmscale.lab.ec2.calls import Answer, Scene
-from cmscale.lab.instances import Launch, Refused
+from cmscale.lab.instance import Launch, Refused
 from cmscale.lab.market import BLOCK, ON_DEMAND, SPOT
 from cmscale.lab.parts import Wanted
 
 DEFAULT_TYPE = "m1.small"
+LONGEST_USER_DATA = 16 * 1024
 LISTS = frozenset({"TagSpecifications"})
 """What a template and a call both may give, and both are heard."""
 
@@ -88,6 +89,7 @@ def checked(scene: Scene, asked: Mapping[str, Any], market: str) -> Launch:
             disk_tags=tags_for("volume", asked.get("TagSpecifications", ())),
             card_tags=tags_for("network-interface", asked.get("TagSpecifications", ())),
         ),
+        user_data=asked.get("UserData", ""),
         metadata=asked.get("MetadataOptions", {}),
     )
 
@@ -170,6 +172,8 @@ def _check_words(scene: Scene, asked: Mapping[str, Any]) -> None:
             f"Value ({name}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
         )
     try:
-        base64.b64decode(asked.get("UserData", ""), validate=True)
+        script = base64.b64decode(asked.get("UserData", ""), validate=True)
     except binascii.Error:
         raise Refused("InvalidParameterValue", "Invalid BASE64 encoding of user data.") from None
+    if len(script) > LONGEST_USER_DATA:
+        raise Refused("InvalidParameterValue", f"User data is limited to {LONGEST_USER_DATA} bytes")

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
-from cmscale.lab import console, words
+from cmscale.lab import console, wire, words
 from cmscale.lab.ec2.calls import Answer, Scene
-from cmscale.lab.filters import INSTANCE, REQUEST, Filters, check, of_instance, of_request, suits
-from cmscale.lab.instances import Instance, Refused, State
+from cmscale.lab.filters import INSTANCE, REQUEST, Filters, check, wanted
+from cmscale.lab.instance import Instance, Refused, State
 
 PAGE = 1000
 
@@ -31,7 +31,8 @@ def describe_instance_status(scene: Scene) -> Answer:
     all_states = scene.asked.get("IncludeAllInstances", False)
     shown = [each for each in page if all_states or each.state(scene.now, scene.region.times) is State.RUNNING]
     told = [words.status(each, scene.region, scene.now) for each in shown]
-    return scene.told({"InstanceStatuses": told, "NextToken": more})
+    content = {"InstanceStatuses": told, "NextToken": more}
+    return scene.told(wire.trimmed("DescribeInstanceStatus", content))  # younger SDKs know more checks
 
 
 def describe_spot_instance_requests(scene: Scene) -> Answer:
@@ -50,6 +51,23 @@ def get_console_output(scene: Scene) -> Answer:
     return scene.told({"InstanceId": instance.id, "Timestamp": scene.now, "Output": told})
 
 
+def describe_instance_attribute(scene: Scene) -> Answer:
+    """The user data or the type of an instance; EC2 shows many more."""
+    for name in ("InstanceId", "Attribute"):
+        if name not in scene.asked:
+            raise Refused("MissingParameter", f"The request must contain the parameter {name}")
+    scene.stop_here_if_dry()
+    (instance,) = scene.region.described([scene.asked["InstanceId"]], scene.now)
+    shown = {
+        "userData": {"UserData": {"Value": instance.launch.user_data} if instance.launch.user_data else {}},
+        "instanceType": {"InstanceType": {"Value": instance.launch.type}},
+    }
+    attribute = scene.asked["Attribute"]
+    if attribute not in shown:
+        raise Refused("UnsupportedOperation", f"The lab shows no {attribute} of an instance, but {', '.join(shown)}.")
+    return scene.told({"InstanceId": instance.id, **shown[attribute]})
+
+
 # --- filters and pages -----------------------------------------------------------------------------------------------
 
 
@@ -65,16 +83,10 @@ def _page(scene: Scene, ids_name: str, *, spot: bool = False) -> tuple[list[Inst
         raise Refused(
             "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
         )
-    filters = filters_of(scene)
-    check(filters, REQUEST if spot else INSTANCE)
+    filters, table = filters_of(scene), REQUEST if spot else INSTANCE
+    check(filters, table)
     there = (scene.region.requested if spot else scene.region.described)(ids, scene.now, after=_after(scene))
-
-    def wanted(one: Instance) -> bool:
-        if spot:
-            return suits(of_request(one, filters, one.request_state(scene.now, times)), filters)
-        return suits(of_instance(one, filters, one.state(scene.now, times)), filters)
-
-    found = [each for each in there if not filters or wanted(each)]
+    found = [each for each in there if not filters or wanted(each, filters, table, (scene.now, times))]
     size = _size(scene)
     return found[:size], str(found[size - 1].serial) if len(found) > size else None
 

@@ -8,7 +8,7 @@ from typing import Any
 from cmscale.lab.ec2.calls import Answer, Scene
 from cmscale.lab.ec2.looking import filters_of, paged
 from cmscale.lab.filters import suits
-from cmscale.lab.instances import Refused
+from cmscale.lab.instance import Refused
 from cmscale.lab.market import SPOT, history
 
 LINUX = "Linux/UNIX"

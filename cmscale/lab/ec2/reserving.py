@@ -9,7 +9,7 @@ from cmscale.lab.ec2.calls import Answer, Scene
 from cmscale.lab.ec2.launching import tags_for
 from cmscale.lab.ec2.looking import filters_of, paged
 from cmscale.lab.filters import of_tags, suits
-from cmscale.lab.instances import Refused
+from cmscale.lab.instance import Refused
 from cmscale.lab.reserved import Group, Reservation
 from cmscale.lab.surroundings import ACCOUNT
 

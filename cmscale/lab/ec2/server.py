@@ -31,7 +31,8 @@ from cmscale.lab.ec2.actions import ACTIONS
 from cmscale.lab.ec2.calls import Answer, Call, Environ, Scene, refusal
 from cmscale.lab.ec2.services import services
 from cmscale.lab.faults import Fault, Faults
-from cmscale.lab.instances import Refused, Region, Times, changed
+from cmscale.lab.instance import Refused, Times, changed
+from cmscale.lab.instances import Region
 from cmscale.lab.processes import LabError
 from cmscale.lab.surroundings import Surroundings
 
@@ -290,6 +291,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--dir", type=Path, required=True, help="where ec2.json and calls.jsonl are written")
     parser.add_argument("--port", type=int, default=0, help="0: any free port")
     parser.add_argument("--region", action="append", default=[], help="may be given several times")
-    parser.add_argument("--times", type=json.loads, default={}, help="JSON: fields of instances.Times")
+    parser.add_argument("--times", type=json.loads, default={}, help="JSON: fields of instance.Times")
     given = parser.parse_args(argv)
     serve(given.dir, port=given.port, regions=given.region or DEFAULT_REGIONS, times=changed(Times(), given.times))
