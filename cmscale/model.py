@@ -205,10 +205,14 @@ class Site:
     """Machines launched; EC2's own limit (docs: API throttling, RunInstances resource tokens)."""
     calls: Bucket = Bucket(5, 2)
     """Launch calls; EC2's own limit (docs: API throttling, RunInstances request tokens)."""
+    quotas: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """How many CPUs of each family the account may have at once; without those that are not known."""
     expires: float | None = None
     """When its credentials end for good, as far as is known; None: not soon, or they are renewed by themselves."""
     expiry_margin_s: float = 900.0
     """Nothing is started with credentials that end within this time: who would give the machines back?"""
+    cost_tags: frozenset[str] = frozenset()
+    """Which of account, user and job machines are tagged with, for the cloud's own bill."""
 
     def expiring(self, now: float) -> bool:
         """True if its credentials end so soon that nothing may be started with them."""
@@ -270,6 +274,8 @@ class Pool:
     market: str = "on-demand"
     family: str = ""
     """Pools of one site and family share a quota."""
+    quota_cpus: int = 0
+    """What a machine counts against it; 0: not known."""
     price_hour: float = 0.0
     stopped_price_hour: float = 0.0
     """What a machine costs that is powered off and kept."""
@@ -1103,6 +1109,9 @@ class Operation:
     """start: those to power on, none to create; stop, delete: those to be given back. In the order of the nodes."""
     hard: bool = False
     """stop, delete: without asking the machine's system to shut down."""
+    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """start: what the machines created are tagged with for the cloud's own bill. It is written down, for a launch that
+    is made again must be the same to the word."""
     site: SiteName | None = None
     """delete: where, if the machines serve no node and so have no pool. It need not outlive us: a deletion that is not
     finished is decided anew."""

@@ -62,6 +62,7 @@ class Operations(Part):
                         all_or_none=operation.all_or_none,
                         reason=operation.reason,
                         began=operation.began,
+                        tags=json.dumps(dict(operation.tags)) if operation.tags else None,
                     )
                 )
                 rows = zip_longest(operation.nodes, operation.jobs, operation.needs, operation.machines)
@@ -107,6 +108,7 @@ class Operations(Part):
             needs=tuple(item.need for item in rows),
             all_or_none=row.all_or_none,
             machines=tuple(MachineId(item.machine) for item in rows if item.machine),
+            tags=json.loads(row.tags or "{}"),
         )
 
     def fresh(self, since: float) -> tuple[Machine, ...]:

@@ -59,6 +59,7 @@ OPERATIONS = Table(
     Column("reason", Words, nullable=False),
     Column("began", Float, nullable=False, index=True),
     Column("ended", Float, index=True),
+    Column("tags", String),
 )
 ITEMS = Table(
     "operation_nodes",

@@ -18,6 +18,7 @@ from typing import Any
 
 from cmscale.core import aftermath, consequences
 from cmscale.core.explain import comment
+from cmscale.core.tagging import cost_tags
 from cmscale.model import (
     OFF_REASON,
     OUR_MARK,
@@ -82,10 +83,10 @@ def operations(view: Snapshot, plan: Plan) -> tuple[Operation, ...]:
             # What is on its way out already, and does not get there, is switched off without asking again.
             hard = action.verb is not Verb.START and node is not None and node.power is Power.STOPPING
             together[action.op, action.pool or NO_POOL, action.site, hard].append(action)
-    return tuple(_operation(op, actions, view.now, hard) for (op, _, _, hard), actions in together.items())
+    return tuple(_operation(op, actions, view, hard) for (op, _, _, hard), actions in together.items())
 
 
-def _operation(op: OpId, actions: Sequence[Action], now: float, hard: bool) -> Operation:
+def _operation(op: OpId, actions: Sequence[Action], view: Snapshot, hard: bool) -> Operation:
     first = actions[0]
     starting, pool = first.verb is Verb.START, first.pool or NO_POOL
     return Operation(
@@ -93,13 +94,14 @@ def _operation(op: OpId, actions: Sequence[Action], now: float, hard: bool) -> O
         verb=first.verb,
         pool=pool,
         nodes=tuple(action.node for action in actions),
-        began=now,
+        began=view.now,
         reason=first.reason,
         jobs=tuple(action.job for action in actions),
         needs=tuple(action.need for action in actions),
         all_or_none=first.together,
         machines=tuple(MachineId(action.arg) for action in actions if action.arg),
         hard=hard,
+        tags=cost_tags(view, view.sites[view.pools[pool].site], [each.job for each in actions]) if starting else {},
         site=first.site,
     )
 

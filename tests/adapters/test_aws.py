@@ -238,12 +238,13 @@ def test_all_settings_of_a_pool_are_asked_for(connect: Connect, pool: AwsPool, e
         "required",
         "enabled",
     )
-    for kind in "12":
-        words = [asked[f"TagSpecification.{kind}.Tag.{n}.{part}"] for n in range(1, 5) for part in ("Key", "Value")]
+    for kind in "123":
+        words = [asked[f"TagSpecification.{kind}.Tag.{n}.{part}"] for n in range(1, 6) for part in ("Key", "Value")]
         assert dict(zip(words[::2], words[1::2], strict=True)) == {
             "cm-scale:cluster": "whole",
             "cm-scale:node": "e[1-2]",
             "cm-scale:operation": op.id,
+            "cm-scale:image": ec2.image,
             "Name": "e[1-2]",
         }
 
@@ -407,6 +408,29 @@ def test_a_machine_with_a_spoilt_tag_is_listed_without_a_node(site: AwsSite, ec2
     client.create_tags(Resources=[other], Tags=[{"Key": "cm-scale:node", "Value": "e7"}])
     client.close()
     assert {machine.id: machine.node for machine in site.list()} == {one: "", other: ""}
+
+
+def test_machines_their_volumes_and_interfaces_bear_what_made_them_and_for_whom(site: AwsSite, ec2: Ec2) -> None:
+    made = replace(operation("e1"), tags={"cm-scale:user": "ada", "cm-scale:node": "e9"})
+    (outcome,) = site.start(made).values()
+    assert outcome.machine
+    client = boto3.client("ec2", region_name=REGION, endpoint_url=ec2.endpoint)
+    (instance,) = client.describe_instances(InstanceIds=[outcome.machine])["Reservations"][0]["Instances"]
+    wanted = {
+        "cm-scale:operation": made.id,
+        "cm-scale:node": "e1",
+        "cm-scale:image": ec2.image,
+        "cm-scale:user": "ada",
+    }
+    of_machine: Any = [{"Name": "attachment.instance-id", "Values": [str(outcome.machine)]}]
+    volumes = client.describe_volumes(Filters=of_machine)["Volumes"]
+    interfaces = client.describe_network_interfaces(Filters=of_machine)["NetworkInterfaces"]
+    client.close()
+    assert (len(volumes), len(interfaces)) == (1, 1)
+    for listed in (instance["Tags"], volumes[0]["Tags"], interfaces[0]["TagSet"]):
+        tags = {tag["Key"]: tag["Value"] for tag in listed}
+        assert wanted.items() <= tags.items()
+    site.delete([outcome.machine])
 
 
 # --- machines that are powered on again ------------------------------------------------------------------------------

@@ -76,6 +76,15 @@ def test_what_ec2_refuses_empties_the_bucket_of_that_call_alone() -> None:
     assert level.take("CreateFleet") == 0.0
 
 
+def test_a_deletion_that_ec2_refuses_is_made_again_as_soon_as_calls_may_be_made() -> None:
+    clock = Time()
+    level = buckets(clock)
+    assert level.take("TerminateInstances", 1000) == 0.0
+    level.refused("TerminateInstances", 1000)
+    assert level.take("TerminateInstances", 1000) == 0.0
+    assert clock.waits == [0.2]  # for one call; a thousand machines would have taken 50 s
+
+
 def test_threads_share_what_there_is() -> None:
     clock, lock = Time(), threading.Lock()
     waits: list[float] = []

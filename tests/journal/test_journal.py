@@ -58,8 +58,9 @@ def start(op: str = "op-1", *nodes: NodeName, began: float = NOW, job: str = "17
 
 
 def test_an_operation_is_under_way_until_it_is_finished_and_comes_back_whole(journal: SqlJournal) -> None:
-    journal.begin([start()])
-    assert journal.under_way() == (start(),)
+    begun = replace(start(), tags={"cm-scale:user": "ada"})
+    journal.begin([begun])
+    assert journal.under_way() == (begun,)
     journal.finish(OpId("op-1"), {ONE: OK, TWO: Outcome(Result.CAPACITY, "none left")}, NOW)
     assert journal.under_way() == ()
 

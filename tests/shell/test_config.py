@@ -19,6 +19,7 @@ from cmscale.model import (
     Period,
     PoolName,
     Queue,
+    Reap,
     Shape,
     SiteKind,
     SiteName,
@@ -131,7 +132,7 @@ def test_every_key_is_in_the_example_with_its_default(table: str, key: str, defa
             assert (written or []) == list(default)  # an empty hostlist is an empty text
         case Path():
             assert written == str(default)
-        case Mode() | schema.Market() | schema.SlurmBackend() | NodeOrder() | AtLimit():
+        case Mode() | schema.Market() | schema.SlurmBackend() | NodeOrder() | AtLimit() | Reap():
             assert written == default.value
         case _:
             assert written == default

@@ -41,6 +41,9 @@ RESOURCES: Mapping[str, Bucket] = {"TerminateInstances": Bucket(1000, 20), "Stop
 """As above, resource token buckets: a token for each machine. Those of RunInstances and StartInstances are the core's,
 and CreateFleet's is documented nowhere: its machines are counted with those of RunInstances there."""
 
+_MACHINES = "cm-scale:machines"
+"""Of how many machines a call is, in the SDK's notes on it."""
+
 
 @dataclass(slots=True)
 class _Level:
@@ -84,27 +87,34 @@ class Buckets:
             self._wait(wait_s)
         return 0.0
 
-    def refused(self, call: str) -> None:
-        """EC2 says that there is no token left."""
+    def refused(self, call: str, machines: int = 0) -> None:
+        """EC2 says that there is no token left for the call. Its machines were not touched, and cost nothing.
+
+        Else who is refused once would be silent for as long as if they had been.
+        """
         with self._lock:
-            level = self._level("requests", call, self._of(call), self._steady())
-            level.content, level.at = min(level.content, 0.0), self._steady()
+            now = self._steady()
+            level = self._level("requests", call, self._of(call), now)
+            level.content, level.at = min(level.content, 0.0), now
+            if call in RESOURCES:
+                self._level("machines", call, RESOURCES[call], now).content += machines
 
     def guard(self, session: boto3.Session) -> None:
         """From now on the session's calls to EC2 take from these buckets."""
         session.events.register("before-parameter-build.ec2", self._before)
         session.events.register("after-call.ec2", self._after)
 
-    def _before(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
+    def _before(self, params: Mapping[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
         from botocore.exceptions import ClientError
 
-        if wait_s := self.take(model.name, len(params.get("InstanceIds") or ())):
+        context[_MACHINES] = len(params.get("InstanceIds") or ())
+        if wait_s := self.take(model.name, context[_MACHINES]):
             said = f"our own bucket of {model.name} has no room for {wait_s:.1f} s; the call was not made"
             raise ClientError({"Error": {"Code": "RequestLimitExceeded", "Message": said}}, model.name)
 
-    def _after(self, parsed: Mapping[str, Any], model: Any, **_: Any) -> None:
+    def _after(self, parsed: Mapping[str, Any], model: Any, context: Mapping[str, Any], **_: Any) -> None:
         if result_of(str(parsed.get("Error", {}).get("Code", ""))) is Result.THROTTLED:
-            self.refused(model.name)
+            self.refused(model.name, context[_MACHINES])
 
     def _of(self, call: str) -> Bucket:
         word = (

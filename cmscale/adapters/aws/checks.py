@@ -11,11 +11,14 @@ from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.launching import Launching
 from cmscale.adapters.aws.names import LONGEST_TAG
 from cmscale.adapters.aws.pool import AwsPool
-from cmscale.model import OpId, PoolName
+from cmscale.model import Operation, OpId, PoolName, Verb
 from cmscale.ports import Misconfigured
 
 DRY = "DryRunOperation"
 """EC2's code for a call that would have succeeded."""
+
+
+_TRIED = Operation(OpId("check"), Verb.START, PoolName("check"), (), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +106,14 @@ class Checks:
     def _launch(self, pool: AwsPool) -> Iterator[str]:
         """One offer of the pool is tried as a launch of its own; what a fleet needs beside it is asked for as such."""
         single = replace(pool, instance_types=pool.instance_types[:1], subnets=pool.subnets[:1])
-        request = self.launching.request(single, OpId("check"), "check")
+        request = self.launching.request(single, _TRIED, "check")
         yield from self._refused("a launch", self.ec2.once.run_instances, **request, MinCount=1, MaxCount=1)
         if len(pool.offers) > 1:
             yield from self._refused(
                 "a launch template", self.ec2.once.create_launch_template, **self.launching.template(pool)
             )
             yield from self._refused(
-                "a fleet", self.ec2.once.create_fleet, **self.launching.fleet_request(pool, OpId("check"), "check")
+                "a fleet", self.ec2.once.create_fleet, **self.launching.fleet_request(pool, _TRIED, "check")
             )
 
     def _refused(self, what: str, call: Callable[..., object], **request: Any) -> Iterator[str]:

@@ -17,9 +17,9 @@ from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.lookups import Lookups
 from cmscale.adapters.aws.machines import as_machine, started
 from cmscale.adapters.aws.names import NO_ORDER_YET, LaunchCall, launch_calls, marks, order_tags
-from cmscale.adapters.aws.pool import CLUSTER_TAG, NODE_TAG, OPERATION_TAG, AwsPool, Offer, tagged
+from cmscale.adapters.aws.pool import CLUSTER_TAG, IMAGE_TAG, NODE_TAG, OPERATION_TAG, AwsPool, Offer, tagged
 from cmscale.adapters.aws.templates import Templates, encoded
-from cmscale.model import MachineId, NodeName, Operation, OpId, Outcome, PoolName, Result, SiteName
+from cmscale.model import MachineId, NodeName, Operation, Outcome, PoolName, Result, SiteName
 from cmscale.ports import Misconfigured
 
 REPEATS = 2
@@ -69,20 +69,20 @@ class Launching:
                 return dict.fromkeys(operation.nodes, self._given_back(outcomes.values(), failed))
         return outcomes
 
-    def request(self, pool: AwsPool, operation: OpId, label: str) -> dict[str, Any]:
+    def request(self, pool: AwsPool, operation: Operation, label: str) -> dict[str, Any]:
         """All of RunInstances but its counts and its token, for the best offer of the pool; raises what boto3 raises,
         and Misconfigured if the user data will not do."""
         facts = self._lookups.facts(pool)
-        return pool.request(facts, pool.script(self._cluster, label), self._tags(operation, label))
+        return pool.request(facts, pool.script(self._cluster, label), self._tags(pool, operation, label))
 
     def template(self, pool: AwsPool) -> dict[str, Any]:
         """All of CreateLaunchTemplate; raises as `request` does."""
         return self._templates.request(self._template_data(pool))
 
-    def fleet_request(self, pool: AwsPool, operation: OpId, label: str) -> dict[str, Any]:
+    def fleet_request(self, pool: AwsPool, operation: Operation, label: str) -> dict[str, Any]:
         """All of CreateFleet but its token, for one machine of any offer of the pool; raises as `request` does."""
         template = self._templates.name(self._template_data(pool))
-        return fleet.request(pool, pool.offers, template, self._tags(operation, label), 1, together=False)
+        return fleet.request(pool, pool.offers, template, self._tags(pool, operation, label), 1, together=False)
 
     # --- one call
 
@@ -99,7 +99,7 @@ class Launching:
 
     def _run(self, operation: Operation, call: LaunchCall, pool: AwsPool) -> Mapping[NodeName, Outcome]:
         nodes = call.nodes
-        request = self.request(pool, operation.id, call.label)
+        request = self.request(pool, operation, call.label)
         request |= {"MinCount": len(nodes) if operation.all_or_none else 1, "MaxCount": len(nodes)}
         try:
             instances = self._surely(self._ec2.once.run_instances, call, request)["Instances"]
@@ -154,7 +154,7 @@ class Launching:
         self, operation: Operation, call: LaunchCall, pool: AwsPool, offers: Sequence[Offer]
     ) -> Mapping[NodeName, Outcome]:
         template = self._templates.ready(self._template_data(pool), self._templates_in_use)
-        tags = self._tags(operation.id, call.label) | NO_ORDER_YET
+        tags = self._tags(pool, operation, call.label) | NO_ORDER_YET
         request = fleet.request(pool, offers, template, tags, len(call.nodes), together=operation.all_or_none)
         try:
             answer = fleet.read(self._surely(self._ec2.once.create_fleet, call, request), pool.market)
@@ -210,8 +210,10 @@ class Launching:
 
     # --- words
 
-    def _tags(self, operation: OpId, label: str) -> dict[str, str]:
-        return {CLUSTER_TAG: self._cluster, NODE_TAG: label, OPERATION_TAG: operation, "Name": label}
+    def _tags(self, pool: AwsPool, operation: Operation, label: str) -> dict[str, str]:
+        """Ours, by which machines are known to be; and for whom, for the bill. A word of ours is never overwritten."""
+        ours = {CLUSTER_TAG: self._cluster, NODE_TAG: label, OPERATION_TAG: operation.id, IMAGE_TAG: pool.image}
+        return {**operation.tags, **ours, "Name": label}
 
 
 def _alike(call: LaunchCall, outcome: Outcome) -> dict[NodeName, Outcome]:

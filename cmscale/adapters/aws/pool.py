@@ -14,6 +14,7 @@ from cmscale.model import Shape
 CLUSTER_TAG = "cm-scale:cluster"
 NODE_TAG = "cm-scale:node"
 OPERATION_TAG = "cm-scale:operation"
+IMAGE_TAG = "cm-scale:image"
 
 _NOTHING = Shape(0, 0)
 
@@ -69,6 +70,11 @@ class AwsPool:
     volume_gb: int = 0
     """The size of the root volume; 0: as the image has it."""
     volume_type: str = "gp3"
+
+    @property
+    def goods(self) -> str:
+        """What its machines are on the market."""
+        return f"{self.market} {'|'.join(self.instance_types)} in {'|'.join(self.subnets)}"
 
     @property
     def offers(self) -> tuple[Offer, ...]:
