@@ -258,8 +258,6 @@ def serve(
         def log_request(self, *_: object) -> None:
             pass
 
-    regions = list(regions)
-    _check_regions(regions)
     # Bound here, for werkzeug itself ends the program when the port is taken.
     try:
         listener = socket.create_server(("127.0.0.1", port), backlog=128)
@@ -281,7 +279,7 @@ def serve(
             server.server_close()
 
 
-def _check_regions(names: Iterable[str]) -> None:
+def check_regions(names: Iterable[str]) -> None:
     """Refuse what is no region of Amazon's, with the nearest that is one."""
     partition = botocore.session.get_session().get_available_regions("ec2")
     for name in names:
