@@ -205,6 +205,8 @@ class Site:
     """Machines launched; EC2's own limit (docs: API throttling, RunInstances resource tokens)."""
     calls: Bucket = Bucket(5, 2)
     """Launch calls; EC2's own limit (docs: API throttling, RunInstances request tokens)."""
+    quotas: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """How many CPUs of each family the account may have at once; without those that are not known."""
     expires: float | None = None
     """When its credentials end for good, as far as is known; None: not soon, or they are renewed by themselves."""
     expiry_margin_s: float = 900.0
@@ -272,6 +274,8 @@ class Pool:
     market: str = "on-demand"
     family: str = ""
     """Pools of one site and family share a quota."""
+    quota_cpus: int = 0
+    """What a machine counts against it; 0: not known."""
     price_hour: float = 0.0
     stopped_price_hour: float = 0.0
     """What a machine costs that is powered off and kept."""

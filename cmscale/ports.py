@@ -157,6 +157,22 @@ class Provider(Protocol):
         """What an admin must change before this site can work, a sentence each; touches nothing."""
 
 
+class Market(Protocol):
+    """What the machines of one site cost, and how many of them its account may have. All raises Unavailable.
+
+    Slow, and asked beside the ticks only.
+    """
+
+    def prices(self, pools: Collection[PoolName]) -> Mapping[PoolName, float]:
+        """What a machine of each of these pools costs an hour; without those whose price nobody knows."""
+
+    def cpus(self, pools: Collection[PoolName]) -> Mapping[PoolName, int]:
+        """What a machine of each of these pools counts against the quota of its family, as far as that is known."""
+
+    def quotas(self) -> Mapping[str, int]:
+        """How much of each family the account may have at the site, as far as that is known."""
+
+
 class Journal(Protocol):
     """What can't be observed: operations under way, dated facts, past decisions."""
 

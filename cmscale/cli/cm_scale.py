@@ -21,6 +21,7 @@ from cmscale.cli import (
     overriding,
     pausing,
     policies,
+    pools,
     reap,
     replaying,
     setting_up,
@@ -61,6 +62,7 @@ for command in (
     setting_up.slurm_conf,
     aws.aws,
     policies.policies_,
+    pools.pools_,
     trying.lab,
     trying.demo,
 ):

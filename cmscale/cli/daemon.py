@@ -66,7 +66,9 @@ def run_(
             with leading_once(config, daemon, lease) if lease else nullcontext():
                 look = tick(daemon)
                 told(look)
+                configured.ask_markets()
                 daemon.world.beside.wait_for_all(ONCE_S)
+                configured.markets.wait(ONCE_S)
             if render.unseen(look.view):
                 sys.exit(EXIT_BAD_INPUT)
             return
@@ -129,6 +131,7 @@ def _between(configured: Configured, told: _Told, system_clock: wiring.SystemClo
         systemd.reloading()
         configured.reload()
         systemd.ready(_doing(configured.daemon))
+    configured.ask_markets()
     told.troubles()
 
 

@@ -80,7 +80,9 @@ def status(path: Path, *, in_json: bool) -> None:
     view, decided, backend = _look(config, thoroughly=True)
     daemon = _daemon(config, view.now)
     daemon["troubles"] = [*dict.fromkeys([*daemon["troubles"], *problems])]
-    told = render.status_json(view, decided, daemon, backend, config.limits)
+    told = render.status_json(
+        view, decided, daemon, backend, limits=config.limits, price_of=wiring.markets(config).price
+    )
     if in_json:
         click.echo(render.as_json(told))
     else:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -44,6 +44,7 @@ from cmscale.model import (
     dollars,
 )
 from cmscale.ports import Backend
+from cmscale.shell.markets import Price
 from cmscale.shell.overrides import OVERRIDES, Hold, Kind, holds, together
 
 
@@ -196,22 +197,14 @@ _COMING = (Power.ON, Power.STARTING)
 
 
 def status_json(
-    view: Snapshot, plan: Plan, daemon: Mapping[str, Any], backend: Backend, limits: Limits
+    view: Snapshot,
+    plan: Plan,
+    daemon: Mapping[str, Any],
+    backend: Backend,
+    *,
+    limits: Limits,
+    price_of: Callable[[Pool], Price],
 ) -> dict[str, Any]:
-    pools = [
-        {
-            "name": pool.name,
-            "site": pool.site,
-            "up": _count(view, pool.name, Power.ON),
-            "starting": _count(view, pool.name, Power.STARTING),
-            "stopping": _count(view, pool.name, Power.STOPPING),
-            "stopped": _count(view, pool.name, Power.OFF),
-            "most": pool.most,
-            "price_hour": pool.price_hour,
-            "closed": _closed(view, pool),
-        }
-        for pool in view.pools.values()
-    ]
     pending = [job for job in view.jobs if job.pending]
     return {
         "now": view.now,
@@ -222,7 +215,7 @@ def status_json(
             for site in view.sites.values()
         ],
         "expiring": [expiry.sentence(view, site) for site in expiry.soon(view)],
-        "pools": pools,
+        "pools": [pool_json(view, pool, price_of(pool)) for pool in view.pools.values()],
         "jobs": {
             "pending": sum(job.count for job in pending),
             "running": sum(1 for job in view.jobs if job.state == "RUNNING"),
@@ -237,6 +230,29 @@ def status_json(
         "unseen": unseen(view),
         "unreadable": view.unreadable,
     }
+
+
+def pool_json(view: Snapshot, pool: Pool, price: Price) -> dict[str, Any]:
+    return {
+        "name": pool.name,
+        "site": pool.site,
+        "up": _count(view, pool.name, Power.ON),
+        "starting": _count(view, pool.name, Power.STARTING),
+        "stopping": _count(view, pool.name, Power.STOPPING),
+        "stopped": _count(view, pool.name, Power.OFF),
+        "most": pool.most,
+        "price_hour": pool.price_hour,
+        "price_from": price.source,
+        "price_age_s": price.age_s(view.now),
+        "closed": _closed(view, pool),
+    }
+
+
+def priced_by(source: str, age_s: float | None) -> str:
+    """Who says what a machine costs, where it isn't the configuration."""
+    if age_s is not None:
+        return f"{source}, {_span(age_s)} old"
+    return "" if source else "nobody knows it"
 
 
 def _price_hour(pool: Pool, node: Node) -> float:
@@ -279,15 +295,7 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         f"jobs     {jobs['running']} running, {jobs['pending']} pending; "
         f"more nodes would help {jobs['more_nodes_would_help']}{never}"
     )
-    headings = {"pool": "name", "site": "site", "up": "up", "starting": "starting", "stopping": "stopping"}
-    if any(pool["stopped"] for pool in told["pools"]):
-        headings["stopped"] = "stopped"
-    headings |= {"most": "most", "$/h each": "price_hour", "closed": "closed"}
-    columns = [
-        Column(heading, [_cell(pool[key]) for pool in told["pools"]], right=heading not in {"pool", "site", "closed"})
-        for heading, key in headings.items()
-    ]
-    print_table(columns, out, droppable=("site", "$/h each"))
+    pool_lines(told["pools"], out)
     out.print(f"price    ${told['price_hour']:.2f} an hour for the machines there are")
     purse_lines(told["budgets"], out)
     for orphan in told["orphans"]:
@@ -296,6 +304,22 @@ def status_lines(told: Mapping[str, Any], out: Console) -> None:
         out.print(sentence)
     if jobs["never"]:
         out.print(f"Next: cm-scale explain job {next(iter(jobs['never']))}")
+
+
+def pool_lines(pools: Sequence[Mapping[str, Any]], out: Console, more: Sequence[str] = ()) -> None:
+    """A table of pools, with these further words of each."""
+    headings = {"pool": "name", "site": "site", **{word: word for word in more}}
+    headings |= {"up": "up", "starting": "starting", "stopping": "stopping"}
+    if any(pool["stopped"] for pool in pools):
+        headings["stopped"] = "stopped"
+    headings |= {"most": "most", "$/h each": "price_hour", "price from": "price_from", "closed": "closed"}
+    rows = [dict(pool) | {"price_from": priced_by(pool["price_from"], pool["price_age_s"])} for pool in pools]
+    words = {"pool", "site", "price from", "closed", *more}
+    columns = [
+        Column(heading, [_cell(row[key]) for row in rows], right=heading not in words)
+        for heading, key in headings.items()
+    ]
+    print_table(columns, out, droppable=("site", "price from", *more, "$/h each"))
 
 
 def orphan_json(view: Snapshot, orphan: Orphan, against: str) -> dict[str, Any]:
@@ -429,7 +453,13 @@ def check_lines(found: Mapping[str, Any], out: Console) -> None:
         out.print(f"policies {', '.join(found['policies'])}")
     for pool in found.get("pools", ()):
         nodes = number(pool["nodes"], "node")
-        out.print(f"pool     {pool['name']}: {nodes} at {pool['site']}, ${pool['price_hour']:g} an hour each")
+        source = priced_by(pool["price_from"], pool["price_age_s"])
+        price = f"${pool['price_hour']:g} an hour each{f' ({source})' if source else ''}"
+        out.print(
+            f"pool     {pool['name']}: {nodes} at {pool['site']}, {price if pool['price_from'] else 'price unknown'}"
+        )
+    for note in found.get("notes", ()):
+        out.print(f"note     {note}")
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,15 @@ import click
 from cmscale.adapters.slurm import conf
 from cmscale.cli import render
 from cmscale.cli.shared import EXIT_BAD_INPUT, configured, fail, given_a_path, json_option
+from cmscale.model import Pool, Site
 from cmscale.ports import Unavailable
 from cmscale.shell import admins, presence, wiring
 from cmscale.shell import config as configuration
 from cmscale.shell.config import Config, ConfigError
 from cmscale.shell.mistakes import at_line
+
+ASKED_S = 60.0
+"""How long clouds may take to tell their prices and quotas."""
 
 
 @click.command(short_help="Check the configuration, Slurm and the clouds.")
@@ -34,7 +39,7 @@ def check(path: Path, *, in_json: bool) -> None:
     except ConfigError as error:
         problems = list(error.problems)
     else:
-        found |= {"cluster": config.cluster, "mode": config.mode.value, "pools": _pools(config)}
+        found |= {"cluster": config.cluster, "mode": config.mode.value}
         problems = list(dict.fromkeys(_problems(config, found)))
     if in_json:
         click.echo(render.as_json({**found, "ok": not problems, "problems": problems}))
@@ -46,12 +51,45 @@ def check(path: Path, *, in_json: bool) -> None:
     click.echo("Everything is in order. Next: cm-scale plan")
 
 
-def _pools(config: Config) -> list[dict[str, Any]]:
-    pools = [each.pool for each in config.pools.values()]
-    return [
-        {"name": pool.name, "site": pool.site, "nodes": len(pool.nodes), "price_hour": pool.price_hour}
-        for pool in pools
+def _market_problems(config: Config, found: dict[str, Any], *, ask: bool) -> Iterator[str]:
+    """What clouds don't tell of prices and quotas; what they tell goes into `found`, with what is odd about it."""
+    known, now = wiring.markets(config, keeps=False), time.time()
+    if ask:
+        known.ask(now)
+        known.wait(ASKED_S)
+        yield from known.troubles
+    pools, sites = known.pools(wiring.pools(config)), known.sites(wiring.sites_of(config), now)
+    prices = {name: known.price(config.pools[name].pool) for name in pools}
+    found["pools"] = [
+        {
+            "name": pool.name,
+            "site": pool.site,
+            "nodes": len(pool.nodes),
+            "price_hour": pool.price_hour,
+            "price_from": prices[name].source,
+            "price_age_s": prices[name].age_s(now),
+        }
+        for name, pool in pools.items()
     ]
+    beyond = (_beyond_quota(pool, sites[pool.site]) for pool in pools.values())
+    uncounted = (
+        f"budget {budget.name} counts nothing for pool {name}: nobody knows what its machines cost; set its price_hour"
+        for budget in config.rules.budgets
+        for name, price in prices.items()
+        if not price.source and budget.pool in {None, name}
+    )
+    found["notes"] = [*filter(None, beyond), *uncounted]
+
+
+def _beyond_quota(pool: Pool, site: Site) -> str:
+    """That the pool may have more machines than the account."""
+    wanted, allowed = pool.most * pool.quota_cpus, site.quotas.get(pool.family)
+    if allowed is None or wanted <= allowed:
+        return ""
+    return (
+        f'pool {pool.name}: its {pool.most} machines take {wanted} CPUs, and the quota "{pool.family}" of the account '
+        f"allows {allowed}, which is {allowed // pool.quota_cpus} of them; no more are started"
+    )
 
 
 def _problems(config: Config, found: dict[str, Any]) -> Iterator[str]:
@@ -64,11 +102,15 @@ def _problems(config: Config, found: dict[str, Any]) -> Iterator[str]:
     yield from unwritable or wiring.journal_problems(config)
     yield from (at_line(config.path, problem) for problem in admins.problems(config))
     yield from _slurm_problems(config, found)
+    sound = True
     for name in config.sites:
         try:
-            yield from (_at(name, problem) for problem in wiring.provider(config, name).problems())
+            problems = [_at(name, problem) for problem in wiring.provider(config, name).problems()]
         except Unavailable as error:
-            yield str(error)
+            problems = [str(error)]
+        sound = sound and not problems
+        yield from problems
+    yield from _market_problems(config, found, ask=sound)
 
 
 def _at(site: str, problem: str) -> str:

@@ -75,10 +75,20 @@ def given_a_path(command: F) -> F:
     @config_option
     @wraps(command)
     def with_path(path: Path | None, *args: Any, **kwargs: Any) -> Any:
-        before = click.get_current_context().find_root().params.get("path")
-        return command(path or before or configuration.default_path(), *args, **kwargs)
+        return command(path or _named_before() or configuration.default_path(), *args, **kwargs)
 
     return with_path  # type: ignore[return-value]
+
+
+def _named_before() -> Path | None:
+    """The file that was named at a group above the command, the nearest one."""
+    above = click.get_current_context().parent
+    while above:
+        path: Path | None = above.params.get("path")
+        if path:
+            return path
+        above = above.parent
+    return None
 
 
 def configured(command: F) -> F:

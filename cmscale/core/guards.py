@@ -39,6 +39,7 @@ from cmscale.model import (
     Verb,
     Want,
 )
+from cmscale.placing.quota import Family, Quota, quotas
 
 T = TypeVar("T")
 
@@ -71,6 +72,8 @@ class Tally:
     by_pool: Counter[PoolName] = field(default_factory=Counter)
     by_job: Counter[JobId] = field(default_factory=Counter)
     by_account: Counter[Account] = field(default_factory=Counter)
+    by_family: Counter[Family] = field(default_factory=Counter)
+    """How many CPUs, of those whose quota is known."""
     calls: dict[Account, Counter[CallKey]] = field(default_factory=lambda: defaultdict(Counter))
     together: Counter[str] = field(default_factory=Counter)
     tries: dict[PoolName, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -88,6 +91,8 @@ class Tally:
         if proposal.node.power is Power.GONE:  # a machine that is only powered on is counted among those that are there
             self.by_pool[pool.name] += times
         self.by_account[payer] += times
+        if quota := bench.quotas.get(pool.name):
+            self.by_family[quota.family] += times * pool.quota_cpus
         if proposal.goal.job:
             self.by_job[proposal.goal.job] += times
         _add(self.together, proposal.together, times)
@@ -118,6 +123,8 @@ class Bench:
     """How many machines each account may still launch now..."""
     calls: Mapping[Account, float]
     """...and in how many calls."""
+    quotas: Mapping[PoolName, Quota]
+    """What the account may have of each pool's family, as far as it is known."""
     helped: Mapping[NodeName, Sequence[PoolName]]
     """The pools that each helper helps."""
     jobs: Mapping[JobId, Job]
@@ -161,6 +168,7 @@ class Bench:
             accounts=accounts,
             launched=launched,
             calls=calls,
+            quotas=quotas(view),
             helped=helped,
             jobs=jobs,
             waiting=_waiting(jobs.values()),
@@ -489,6 +497,16 @@ def creations_per_job(proposal: Proposal, bench: Bench, tally: Tally) -> str:
 _NONE = Creations(0, 0)
 
 
+@asked_if(lambda bench: bool(bench.quotas))
+def within_quota(proposal: Proposal, bench: Bench, tally: Tally) -> str:
+    """What the account may not have of a family of machines is not asked for."""
+    pool = bench.starting(proposal)
+    quota = bench.quotas.get(pool.name) if pool else None
+    if pool is None or quota is None or quota.left - tally.by_family[quota.family] >= pool.quota_cpus:
+        return ""
+    return f"{quota.text}, and a machine of {pool.name} takes {pool.quota_cpus}"
+
+
 def pool_maximum(proposal: Proposal, bench: Bench, tally: Tally) -> str:
     """No pool has more machines than its maximum."""
     pool = bench.starting(proposal)
@@ -561,6 +579,7 @@ _STARTS: tuple[Guard, ...] = (
     call_bucket,
     creations_per_hour,
     creations_per_job,
+    within_quota,
     pool_maximum,
 )
 _DESTRUCTIVE: tuple[Guard, ...] = (

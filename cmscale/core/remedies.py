@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from cmscale.fit import is_startable
 from cmscale.model import Ask, Fact, FactKind, Job, Node, Pool, Power, Refusal, Result, Snapshot
+from cmscale.placing.quota import quotas
 
 CHANGES: Mapping[str, str] = {
     "site_seen": "the site answers again: cm-scale check",
@@ -31,6 +32,7 @@ CHANGES: Mapping[str, str] = {
     "call_bucket": "a second passes; call_burst and call_refill of the site hold the cloud's own limit",
     "creations_per_hour": "an hour passes, or limits.creations_per_hour is raised",
     "creations_per_job": "limits.creations_per_job is raised, or the job is submitted anew; see cm-scale events",
+    "within_quota": "machines of the family are given back, or the account's quota is raised: Service Quotas of AWS",
     "pool_maximum": "a job there ends, or a machine is given back, or the pool's nodes and max allow more",
     "not_kept_by_hand": "the keep ends, or is ended: cm-scale clear NAME",
     "minimum_up_time": "limits.min_up has passed",
@@ -114,6 +116,8 @@ def _of_open(view: Snapshot, pool: Pool, nodes: list[Node], ask: Ask) -> Iterato
     startable = [node for node in nodes if is_startable(view, node)]
     if not off and sum(node.power is not Power.GONE for node in nodes) >= pool.most:
         yield CHANGES["pool_maximum"]
+    elif (quota := quotas(view).get(pool.name)) and not quota.room(pool):
+        yield CHANGES["within_quota"]
     elif startable:
         yield _of_startable(pool, startable, ask)
     else:

@@ -22,6 +22,7 @@ from cmscale.fit import (
     starts_for,
 )
 from cmscale.model import Ask, FactKind, Node, Pool, PoolName, Power, Queue, Site, SiteName, Snapshot
+from cmscale.placing.quota import Quota, quotas
 from cmscale.placing.ways import Kinds, kinds_of, mixing, ways
 
 
@@ -101,8 +102,10 @@ def obstacles(ask: Ask, of: Stock, why_spent: Mapping[PoolName, str]) -> list[st
 
 def spent(view: Snapshot) -> Mapping[PoolName, str]:
     """For each pool: why no more of its nodes can be started now."""
-    nodes = _by_pool(view)
-    return {pool.name: f"{pool.name}: {_why_spent(view, pool, nodes[pool.name])}" for pool in view.pools.values()}
+    nodes, quota_of = _by_pool(view), quotas(view)
+    return {
+        name: f"{name}: {_why_spent(view, pool, nodes[name], quota_of.get(name))}" for name, pool in view.pools.items()
+    }
 
 
 def _by_pool(view: Snapshot) -> Mapping[PoolName, list[Node]]:
@@ -113,14 +116,20 @@ def _by_pool(view: Snapshot) -> Mapping[PoolName, list[Node]]:
     return nodes
 
 
-def _why_spent(view: Snapshot, pool: Pool, nodes: Sequence[Node]) -> str:
+def _why_spent(view: Snapshot, pool: Pool, nodes: Sequence[Node], quota: Quota | None) -> str:
     if why := _why_not_at(view, view.sites[pool.site]):
         return why
     if closed := view.shut(pool):
         return f"closed ({closed.result.value}: {closed.why})"
-    more = _startable(view, pool, nodes)
+    more = _startable(view, pool, nodes, quota)
     if more:
         return f"the {len(more)} more machines it may have go to jobs before it, or are too few"
+    return _why_nothing_startable(view, pool, nodes, quota)
+
+
+def _why_nothing_startable(view: Snapshot, pool: Pool, nodes: Sequence[Node], quota: Quota | None) -> str:
+    if quota and not quota.room(pool):
+        return f"{quota.text}, and a machine takes {pool.quota_cpus}"
     off = [node for node in nodes if node.power in {Power.GONE, Power.OFF}]
     if sum(node.power is not Power.GONE for node in nodes) >= pool.most and not any(
         node.power is Power.OFF for node in off
@@ -138,12 +147,13 @@ def _why_not_at(view: Snapshot, site: Site) -> str:
     return f"the credentials of {site.name} are about to end" if site.expiring(view.now) else ""
 
 
-def _startable(view: Snapshot, pool: Pool, nodes: Sequence[Node]) -> list[Node]:
+def _startable(view: Snapshot, pool: Pool, nodes: Sequence[Node], quota: Quota | None) -> list[Node]:
     """The nodes that could be started now, those whose machine is kept first."""
     free = pool.most - sum(node.power is not Power.GONE for node in nodes)
     may = [node for node in nodes if may_start(view, pool, node)] if starts(view, pool) else []
     gone = [node for node in may if node.power is Power.GONE]
-    return [node for node in may if node.power is Power.OFF] + gone[: max(free, 0)]
+    found = [node for node in may if node.power is Power.OFF] + gone[: max(free, 0)]
+    return found if quota is None else found[: quota.room(pool)]
 
 
 def _why_not_startable(view: Snapshot, node: Node) -> str:
@@ -181,6 +191,7 @@ class Offers:
         self.stock = stock(view)
         self.nodes = _by_pool(view)
         self.spent = spent(view)
+        quota_of = quotas(view)
         self.up: dict[PoolName, list[Node]] = {}
         self.startable: dict[PoolName, Counter[Kind]] = {}
         for name, nodes in self.nodes.items():
@@ -188,7 +199,7 @@ class Offers:
             self.up[name] = [
                 node for node in nodes if node.power is Power.ON and is_coming_or_up(node) and not node.held_by_human
             ]
-            self.startable[name] = Counter(kind(node) for node in _startable(view, pool, nodes))
+            self.startable[name] = Counter(kind(node) for node in _startable(view, pool, nodes, quota_of.get(name)))
 
     def to(self, ask: Ask) -> list[Offer]:
         """The offers of all pools that suit the job at all, in the order in which they are taken."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from cmscale.fit import Kind, is_coming_or_up, kind, may_start, not_now, packs, starts, starts_for
 from cmscale.model import Ask, Node, NodeName, PoolName, Power, Shape, SiteName, Snapshot
+from cmscale.placing.quota import quotas
 from cmscale.placing.supply import Allowance, Entry, Size, Source, Stall, start_order
 from cmscale.placing.ways import Kinds, Option, Slot, Way, kinds_of, mixing, ways
 
@@ -122,7 +123,10 @@ class Room:
                     room.stalls[room.kinds.places[of]].put((free.cpus, free.gpus), (free.mem_mb, number, node))
             elif node.pool in open_pools and may_start(view, open_pools[node.pool], node):
                 startable.setdefault(of, []).append(node)
-        allowances = {name: Allowance(pool.most - machines[name]) for name, pool in view.pools.items()}
+        quota_of = quotas(view)
+        allowances = {
+            name: Allowance(pool.most - machines[name], pool, quota_of.get(name)) for name, pool in view.pools.items()
+        }
         for of, nodes in startable.items():
             if of.pool:
                 nodes.sort(key=start_order(view, view.pools[of.pool]), reverse=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from cmscale.model import Node, NodeOrder, Pool, Power, Shape, Snapshot
+from cmscale.placing.quota import Quota
 
 Size = tuple[int, int]
 """The CPUs and GPUs that a node has left."""
@@ -96,7 +97,21 @@ class Stall:
 class Allowance:
     """How many more machines a pool may have."""
 
-    left: int
+    own: int
+    """By its own maximum."""
+    pool: Pool
+    quota: Quota | None = None
+    """What it shares with others; None: none is known."""
+
+    @property
+    def left(self) -> int:
+        return self.own if self.quota is None else min(self.own, self.quota.room(self.pool))
+
+    def take(self, made: int, started: int) -> None:
+        """Count machines: those that are made, of those that are started."""
+        self.own -= made
+        if self.quota:
+            self.quota.left -= started * self.pool.quota_cpus
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +159,7 @@ class Source:
 
     def _count(self, taken: list[Node]) -> None:
         made = sum([node.power is Power.GONE for node in taken])
-        self.allowance.left -= made
+        self.allowance.take(made, len(taken))
         self.kept -= len(taken) - made
 
 

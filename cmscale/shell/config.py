@@ -58,6 +58,10 @@ class SiteSettings:
     endpoint_url: str
     profile: str
     notices_queue: str
+    prices: bool
+    """May its cloud be asked what machines cost?"""
+    quotas: bool
+    """May it be asked how many the account may have?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class PoolSettings:
     """Further words for the NodeName line."""
     aws: AwsSettings
     scripts: Scripts
+    priced: bool
+    """The file says what its machines cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +216,7 @@ def _site(name: str, table: SiteTable) -> SiteSettings:
         expiry_margin_s=table.expiry_margin,
         cost_tags=frozenset(tag.value for tag in table.cost_tags),
     )
-    return SiteSettings(site, table.endpoint_url, table.profile, table.notices_queue)
+    return SiteSettings(site, table.endpoint_url, table.profile, table.notices_queue, table.prices, table.quotas)
 
 
 def _pool(name: str, table: PoolTable) -> PoolSettings:
@@ -223,7 +229,7 @@ def _pool(name: str, table: PoolTable) -> PoolSettings:
         features=frozenset({*table.features, table.site}),
         market=table.market.value,
         family=table.family,
-        price_hour=table.price_hour,
+        price_hour=table.price_hour or 0.0,
         stopped_price_hour=table.stopped_price_hour,
         priority=table.priority,
         max=table.max,
@@ -241,7 +247,9 @@ def _pool(name: str, table: PoolTable) -> PoolSettings:
         shutdown_limit_s=table.shutdown_limit,
     )
     scripts = Scripts(table.prolog, table.epilog, table.scripts_limit)
-    return PoolSettings(pool, table.weight, MappingProxyType(table.slurm), table.aws, scripts)
+    return PoolSettings(
+        pool, table.weight, MappingProxyType(table.slurm), table.aws, scripts, table.price_hour is not None
+    )
 
 
 def _rules(file: FileTable) -> Rules:

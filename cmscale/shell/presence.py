@@ -130,21 +130,21 @@ def _overwrite(path: Path, text: bytes) -> None:
 
 
 def last_tick(config: Config) -> dict[str, Any]:
-    return _left(config, "last-tick.json")
+    return left(config, "last-tick.json")
 
 
 def note_troubles(config: Config, troubles: Sequence[str]) -> None:
     """Leave beside the journal what is wrong with the daemon itself, for `status`."""
-    _leave(config, "troubles.json", json.dumps({"pid": os.getpid(), "troubles": troubles}))
+    leave(config, "troubles.json", json.dumps({"pid": os.getpid(), "troubles": troubles}))
 
 
 def troubles(config: Config) -> dict[str, Any]:
-    return _left(config, "troubles.json")
+    return left(config, "troubles.json")
 
 
 def note_configuration(config: Config) -> None:
     """Leave beside the journal the configuration that the daemon works with, whatever becomes of the file."""
-    _leave(config, IN_EFFECT, config.text)
+    leave(config, IN_EFFECT, config.text)
 
 
 def in_effect(path: Path) -> Config | None:
@@ -159,7 +159,8 @@ def in_effect(path: Path) -> Config | None:
         return None
 
 
-def _leave(config: Config, name: str, text: str) -> None:
+def leave(config: Config, name: str, text: str) -> None:
+    """Write a file beside the journal, whole or not at all, if it can be written."""
     with _if_possible(config, name) as path:
         draft = path.with_name(f"{name}.new")
         draft.unlink(missing_ok=True)
@@ -177,7 +178,8 @@ def _if_possible(config: Config, name: str) -> Iterator[Path]:
         log.warning("%s/%s can't be written (%s)", config.state_dir, name, error.strerror)
 
 
-def _left(config: Config, name: str) -> dict[str, Any]:
+def left(config: Config, name: str) -> dict[str, Any]:
+    """The JSON object in a file beside the journal; empty if there is none that can be read."""
     try:
         with _opened(config.state_dir / name, "r") as file:
             told: dict[str, Any] = json.load(file)

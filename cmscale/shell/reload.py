@@ -28,6 +28,7 @@ class Configured:
         self._only_observe = only_observe
         self.problems: tuple[str, ...] = ()
         """Why the configuration as it is now could not be taken up."""
+        self.markets = wiring.markets(config)
         presence.note_configuration(config)
 
     def reload(self) -> None:
@@ -43,6 +44,7 @@ class Configured:
             self.problems = (f"{self.config.path}: reading it anew raised {type(error).__name__}: {error}",)
         else:
             self.problems = ()
+            self.markets = wiring.markets(self.config)
             presence.note_configuration(self.config)
             log.info("%s was read anew and is in effect", self.config.path)
         for problem in self.problems:
@@ -50,10 +52,18 @@ class Configured:
         if self.problems:
             log.error("%s is not taken up; the configuration read before stays in effect", self.config.path)
 
+    def ask_markets(self) -> None:
+        """Take up what the clouds have said of prices and quotas, and ask again for what is old; waits for nothing.
+
+        Of a site that has never answered it is known why.
+        """
+        self.daemon.world = wiring.with_market(self.daemon.world, self.config, self.markets)
+        self.markets.ask(self.daemon.world.clock.now(), self.daemon.memory.looked)
+
     @property
     def troubles(self) -> list[str]:
         """What is wrong with the daemon itself, a sentence each."""
-        return [*map(stays, self.problems), *self.daemon.troubles]
+        return [*map(stays, self.problems), *self.daemon.troubles, *self.markets.troubles]
 
 
 def stays(problem: str) -> str:

@@ -233,6 +233,8 @@ class SiteTable(Table):
     endpoint_url: Annotated[str, AfterValidator(_http)] = ""
     profile: str = ""
     account: str = ""
+    prices: bool = True
+    quotas: bool = True
     notices_queue: Annotated[str, AfterValidator(_queue)] = "auto"
     launch_burst: Count = 1000
     launch_refill: Rate = 2.0
@@ -343,7 +345,7 @@ class PoolTable(Table):
     slurm: Annotated[dict[str, str], AfterValidator(_further_words)] = Field(default_factory=dict)
     market: Market = Market.ON_DEMAND
     family: str = ""
-    price_hour: Price = 0.0
+    price_hour: Annotated[Price | None, BeforeValidator(_none_if_empty)] = None
     stopped_price_hour: Price = 0.0
     priority: int = 0
     max: Annotated[CountOrNone, AfterValidator(_at_most_names)] = 0

@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType, MappingProxyType
 
 from sqlalchemy import Connection
 
-from cmscale.adapters.aws import AwsPool, AwsSite, Buckets, quota_family
+from cmscale.adapters.aws import AwsMarket, AwsPool, AwsSite, Buckets, quota_family
 from cmscale.adapters.aws.connection import Connection as AwsConnection
 from cmscale.adapters.aws.policy import Realm
 from cmscale.adapters.aws.setup import Setup
@@ -29,12 +30,13 @@ from cmscale.journal.database import Database
 from cmscale.journal.lease import Lease, Term
 from cmscale.journal.lease import last_term as of_database
 from cmscale.journal.sql import SqlJournal
-from cmscale.model import Pool, PoolName, SiteName
+from cmscale.model import Pool, PoolName, Site, SiteName
 from cmscale.ports import Clock, Journal, Misconfigured, Provider, Unavailable
 from cmscale.shell import policies, presence
 from cmscale.shell.beside import Beside
 from cmscale.shell.config import Config, ConfigError, PoolSettings
 from cmscale.shell.loop import Daemon
+from cmscale.shell.markets import Markets, Stall
 from cmscale.shell.mistakes import at_line
 from cmscale.shell.observe import World
 from cmscale.shell.offering import STRATEGIES
@@ -135,6 +137,37 @@ def provider(config: Config, name: SiteName, buckets: Buckets | None = None) -> 
     )
 
 
+def market(config: Config, name: SiteName) -> AwsMarket:
+    """The prices and quotas of one site; raises as `providers` does."""
+    settings = config.sites[name]
+    return AwsMarket(
+        name,
+        settings.site.region,
+        aws_pools(config, name),
+        endpoint_url=settings.endpoint_url,
+        profile=settings.profile,
+        currency=config.rules.currency,
+    )
+
+
+def markets(config: Config, *, keeps: bool = True) -> Markets:
+    """What the clouds said of prices and quotas, and who may be asked for more. Asks nobody yet."""
+    return Markets(config, [_stall(config, name) for name in config.sites], keeps=keeps)
+
+
+def _stall(config: Config, site: SiteName) -> Stall:
+    settings, goods = config.sites[site], aws_pools(config, site)
+    return Stall(
+        site,
+        goods={name: pool.goods for name, pool in goods.items()},
+        spot=frozenset(name for name, pool in goods.items() if pool.spot),
+        unpriced=frozenset(name for name in goods if not config.pools[name].priced),
+        prices=settings.prices,
+        quotas=settings.quotas,
+        market=partial(market, config, site),
+    )
+
+
 def aws_setup(config: Config, name: SiteName) -> Setup:
     """What sets the account of one site up; raises as `providers` does."""
     settings = config.sites[name]
@@ -197,13 +230,25 @@ def pools(config: Config) -> dict[PoolName, Pool]:
     }
 
 
+def with_market(world: World, config: Config, known: Markets) -> World:
+    """The world, with the prices and quotas that are known now."""
+    priced, sites = known.pools(pools(config)), known.sites(sites_of(config), world.clock.now())
+    if (priced, sites) == (dict(world.pools), dict(world.sites)):
+        return world
+    return replace(world, pools=MappingProxyType(priced), sites=MappingProxyType(sites))
+
+
+def sites_of(config: Config) -> dict[SiteName, Site]:
+    return {name: each.site for name, each in config.sites.items()}
+
+
 def world(config: Config, journal: Journal, clock: Clock) -> World:
-    return World(
+    bare = World(
         scheduler=scheduler(config),
         providers=MappingProxyType(providers(config)),
         journal=journal,
         clock=clock,
-        sites=MappingProxyType({name: each.site for name, each in config.sites.items()}),
+        sites=MappingProxyType(sites_of(config)),
         pools=MappingProxyType(pools(config)),
         queues=config.queues,
         scripts=MappingProxyType({name: each.scripts for name, each in config.pools.items()}),
@@ -212,6 +257,7 @@ def world(config: Config, journal: Journal, clock: Clock) -> World:
         rules=config.rules,
         beside=Beside(config.answer_s),
     )
+    return with_market(bare, config, markets(config))
 
 
 def paused(config: Config) -> str:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
+from cmscale.lab import quotas
 from cmscale.lab.lab import Lab
 from cmscale.lab.processes import wait_until
 from cmscale.lab.supervisor import down
@@ -120,7 +125,8 @@ def test_every_command_has_help_that_fits_eighty_columns(cm_scale: Program) -> N
     )
     explain = ("explain", "explain job", "explain why-not", "explain node", "explain tick")
     policies = ("policies", "policies list", "policies check", "policies new")
-    for command in (*told, *explain, *policies, "lab", "lab up", "lab down", "lab status", "demo"):
+    pools = ("pools", "pools list", "pools suggest")
+    for command in (*told, *explain, *policies, *pools, "lab", "lab up", "lab down", "lab status", "demo"):
         said = cm_scale(*command.split(), "--help")
         assert said.status == 0
         assert max(map(len, said.out.splitlines())) <= 80
@@ -147,6 +153,63 @@ def test_a_job_is_explained_with_what_was_done_for_it(cm_scale: Program, acted: 
     said = cm_scale("explain", "job", jobs["burst"])
     assert "is RUNNING on t4-1, t4-2" in said.out
     assert f"start t4-1: ok (job {jobs['burst']} waits; t4 is the cheapest that fits, $0.526 an hour)" in said.out
+
+
+def test_pools_are_listed_with_what_their_machines_are_and_cost(cm_scale: Program, acted: None) -> None:
+    told = loaded(cm_scale, "pools", "list")
+    assert set(told) == documented_keys("pools list")
+    assert {key for pool in told["pools"] for key in pool} == documented_keys("pools list", "pools")
+    (t4,) = (pool for pool in told["pools"] if pool["name"] == "t4")
+    assert (t4["type"], t4["up"], t4["price_hour"], t4["price_from"]) == ("g4dn.xlarge", 2, 0.526, "configuration")
+    lines = cm_scale("pools").out
+    assert "g4dn.xlarge" in lines
+    assert "price from" not in lines  # the configuration says them all
+
+
+def test_a_price_that_the_configuration_does_not_name_is_the_cloud_s_and_a_quota_that_is_too_small_is_noted(
+    cm_scale: Program, acted: None, tmp_path: Path
+) -> None:
+    lab = cm_scale.lab
+    text = (
+        Path(lab.config)
+        .read_text(encoding="utf-8")
+        .replace("price_hour = 0.526\n", "")
+        .replace("price_hour = 0.6\n", "")
+    )
+    path = tmp_path / "cmscale.toml"
+    path.write_text(re.sub(r"^state_dir = .*$", 'state_dir = "state"', text, flags=re.MULTILINE), encoding="utf-8")
+    with a_quota_of(lab, 12):
+        assert cm_scale.apart("run", "--once", "--observe", "--config", path).status == 0
+        note = (
+            'pool t4: its 8 machines take 32 CPUs, and the quota "Running On-Demand G and VT instances" of the account'
+        )
+        checked = json.loads(cm_scale("check", "--json", "--config", path).out)
+        assert [each[: len(note)] for each in checked["notes"]] == [note]
+        assert set(checked) <= documented_keys("check")
+    prices = {pool["name"]: pool for pool in loaded(cm_scale, "status", "--config", path)["pools"]}
+    assert (prices["t4"]["price_hour"], prices["t4"]["price_from"]) == (0.526, "price list")
+    assert 0 <= prices["t4"]["price_age_s"] < 300
+    assert prices["cpu"]["price_from"] == "configuration"
+    assert "price list, " in cm_scale("pools", "--config", path).out
+
+
+@contextmanager
+def a_quota_of(lab: Lab, cpus: float) -> Iterator[None]:
+    """The account may have so many CPUs of the family in one region, for a while."""
+    client = boto3.client("service-quotas", region_name="us-east-1", endpoint_url=endpoint(lab))
+    (code,) = (code for code, name in quotas.NAMES.items() if name == "Running On-Demand G and VT instances")
+    try:
+        client.request_service_quota_increase(ServiceCode="ec2", QuotaCode=code, DesiredValue=cpus)
+        yield
+    finally:
+        client.request_service_quota_increase(ServiceCode="ec2", QuotaCode=code, DesiredValue=quotas.PLENTY)
+        client.close()
+
+
+def endpoint(lab: Lab) -> str:
+    found = re.search(r'^endpoint_url = "(.+)"$', Path(lab.config).read_text(encoding="utf-8"), re.MULTILINE)
+    assert found
+    return found[1]
 
 
 def test_a_node_is_explained(cm_scale: Program, acted: None) -> None:

@@ -2,7 +2,8 @@
 
 from cmscale.adapters.aws.buckets import Buckets
 from cmscale.adapters.aws.families import quota_family
+from cmscale.adapters.aws.market import AwsMarket
 from cmscale.adapters.aws.pool import AwsPool
 from cmscale.adapters.aws.site import AwsSite
 
-__all__ = ["AwsPool", "AwsSite", "Buckets", "quota_family"]
+__all__ = ["AwsMarket", "AwsPool", "AwsSite", "Buckets", "quota_family"]

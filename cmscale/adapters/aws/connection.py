@@ -48,11 +48,12 @@ class Connection:
         client: EC2Client = self._connect(attempts=1, answer_s=60)
         return client
 
-    def service(self, name: str) -> Any:
-        """A client for another service of the region. A test server answers for all; Amazon's endpoint of EC2, which
-        may be one in the site's own network, does not."""
+    def service(self, name: str, region: str = "") -> Any:
+        """A client for another service, of this region if none is named. A test server answers for all; Amazon's
+        endpoint of EC2, which may be one in the site's own network, does not."""
         amazons = (urlsplit(self._endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
-        return self._connect(attempts=2, answer_s=20, service=name, endpoint_url="" if amazons else self._endpoint_url)
+        endpoint_url = "" if amazons else self._endpoint_url
+        return self._connect(attempts=2, answer_s=20, service=name, endpoint_url=endpoint_url, region=region)
 
     def pages(self, call: str, item: str, filters: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Any]]:
         """All that a call describes, however many pages it takes."""
@@ -83,7 +84,14 @@ class Connection:
         """When the credentials end for good, as far as the SDK knows."""
         return expiry(self._session)
 
-    def _connect(self, attempts: int, answer_s: float, service: str = "ec2", endpoint_url: str | None = None) -> Any:
+    def _connect(
+        self,
+        attempts: int,
+        answer_s: float,
+        service: str = "ec2",
+        endpoint_url: str | None = None,
+        region: str = "",
+    ) -> Any:
         from botocore.config import Config
 
         config = Config(
@@ -93,7 +101,8 @@ class Connection:
         )
         try:
             endpoint_url = self._endpoint_url if endpoint_url is None else endpoint_url
-            return self._session.client(service, endpoint_url=endpoint_url or None, config=config)  # type: ignore[call-overload]
+            client: Any = self._session.client  # its overloads know services by literal names alone
+            return client(service, region_name=region or self.region, endpoint_url=endpoint_url or None, config=config)
         except ValueError as error:
             raise Misconfigured(f"site {self.site} cannot be reached: {self.errors.said(error)}") from error
 

@@ -72,6 +72,11 @@ class AwsPool:
     volume_type: str = "gp3"
 
     @property
+    def goods(self) -> str:
+        """What its machines are on the market."""
+        return f"{self.market} {'|'.join(self.instance_types)} in {'|'.join(self.subnets)}"
+
+    @property
     def offers(self) -> tuple[Offer, ...]:
         """The best first: each type in all subnets before the next type."""
         return tuple(Offer(kind, subnet, self.market) for kind, subnet in product(self.instance_types, self.subnets))

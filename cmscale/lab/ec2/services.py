@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cmscale.lab import pricelist
 from cmscale.lab.ec2.calls import Service
 from cmscale.lab.instances import Region
+from cmscale.lab.quotas import Quotas
 
 
-def services(_regions: Mapping[str, Region]) -> Mapping[str, Service]:
-    """None yet. A service gets a Call and gives an Answer (`calls.json_answer` says one in JSON), or raises Refused."""
-    return {}
+def services(regions: Mapping[str, Region]) -> Mapping[str, Service]:
+    """A service gets a Call and gives an Answer (`calls.json_answer` says one in JSON), or raises Refused."""
+    return {"pricing": pricelist.pricing(regions), "servicequotas": Quotas().answer}
