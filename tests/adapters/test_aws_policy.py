@@ -231,6 +231,13 @@ def test_what_a_site_does_not_use_is_not_asked_for() -> None:
     assert setup_policy([replace(REALM, notices_queue="")])["Statement"] == []
 
 
+def test_prices_and_quotas_may_be_read_where_the_site_reads_them() -> None:
+    assert may(OF_THE_DAEMON, "pricing:GetProducts", "*", **{"aws:RequestedRegion": "us-east-1"})
+    assert may(OF_THE_DAEMON, "servicequotas:ListServiceQuotas", "*", **{"aws:RequestedRegion": "eu-central-1"})
+    without = daemon_policy([replace(REALM, prices=False, quotas=False)])
+    assert not {"pricing:GetProducts", "servicequotas:ListServiceQuotas"} & allowed(without)
+
+
 def test_a_pool_without_groups_gets_that_of_its_network_whose_name_is_not_known() -> None:
     document = daemon_policy([replace(REALM, pools=(ON_DEMAND, replace(SPOT, security_groups=())))])
     assert may(document, "ec2:RunInstances", EC2 + "security-group/sg-of-the-network")

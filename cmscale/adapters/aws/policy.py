@@ -31,6 +31,8 @@ class Realm:
     region: str
     pools: Sequence[AwsPool] = field(default_factory=tuple)
     notices_queue: str = ""
+    prices: bool = True
+    quotas: bool = True
 
     @property
     def spot(self) -> bool:
@@ -86,6 +88,10 @@ def _of_daemon(realms: Sequence[Realm]) -> Iterator[Document]:
     if fleets:
         launch, made_by = [rights.LAUNCH, rights.FLEET], ["RunInstances", "CreateFleet", "CreateLaunchTemplate"]
     yield _statement("Look", rights.LOOK, ["*"], {"StringEquals": {"aws:RequestedRegion": regions}})
+    if any(realm.prices for realm in realms):
+        yield _statement("Prices", rights.PRICES, ["*"])
+    if limited := sorted({realm.region for realm in realms if realm.quotas}):
+        yield _statement("Quotas", rights.QUOTAS, ["*"], {"StringEquals": {"aws:RequestedRegion": limited}})
     yield _statement("LaunchOurs", launch, [*machines, *volumes, *fleets], made)
     yield _statement("LaunchInto", launch, (arn for realm in realms for arn in _around(realm)))
     if templates:

@@ -11,10 +11,12 @@ LOOK = (
     "ec2:DescribeImages",
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceStatus",
+    "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeLaunchTemplates",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeSpotInstanceRequests",
+    "ec2:DescribeSpotPriceHistory",
     "ec2:DescribeSubnets",
     "ec2:DescribeVolumes",
 )
@@ -34,6 +36,10 @@ CHANGE = ("ec2:GetConsoleOutput", "ec2:StartInstances", "ec2:StopInstances", "ec
 """What can be allowed for our own machines alone..."""
 CLEAN = ("ec2:DeleteNetworkInterface", "ec2:DeleteVolume")
 """...and for what they leave behind."""
+
+PRICES = ("pricing:GetProducts",)
+"""The price list is one for all regions."""
+QUOTAS = ("servicequotas:ListServiceQuotas",)
 
 HEAR = ("sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl", "sqs:ReceiveMessage")
 
@@ -68,6 +74,8 @@ _BY_CALL = {
         *(LAUNCH, FLEET, TEMPLATE, NO_TEMPLATE, TAG, ROLE),
         *CHANGE,
         *CLEAN,
+        *PRICES,
+        *QUOTAS,
         *HEAR,
         *QUEUE,
         *RULE,
