@@ -559,7 +559,7 @@ def _sick(node: Node, power: Power, pool: Pool, known: _Known) -> str:
 
 def _drain_reason(node: Node) -> str:
     """What we, or the node in our name, have drained it for. Without a machine it says nothing of one."""
-    return node.reason if node.drained_by_us and node.machine else ""
+    return node.reason if node.machine and node.drained_by_us else ""
 
 
 def _sick_by_its_cloud(node: Node, power: Power, why: str) -> str:

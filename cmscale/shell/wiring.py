@@ -179,14 +179,7 @@ def aws_realm(config: Config, name: SiteName) -> Realm:
     """Where and with what one site's machines are launched."""
     settings = config.sites[name]
     pools = tuple(aws_pools(config, name).values())
-    return Realm(
-        config.cluster,
-        settings.site.region,
-        pools,
-        settings.notices_queue,
-        prices=settings.prices,
-        quotas=settings.quotas,
-    )
+    return Realm(config.cluster, settings.site.region, pools, settings.notices_queue)
 
 
 def aws_pools(config: Config, name: SiteName) -> dict[PoolName, AwsPool]:

@@ -430,6 +430,31 @@ def test_a_queue_that_is_named_and_missing_is_a_problem_with_the_command_that_ma
     assert list(spot("auto").site.problems()) == list(spot("").site.problems()) == []
 
 
+def test_who_may_not_ask_for_queues_does_without_and_check_names_the_right(
+    spot: Callable[..., Spot], ec2: Ec2, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = spot("auto")
+    (one,) = machine_ids(here.site, "e1")
+    ec2.fault("GetQueueUrl", code="AccessDenied", status=403, message="No.", times=0)
+    ec2.interrupt(one, warning_s=60.0)
+    assert set(here.look()) == set(here.later()) == {one}
+    assert not caplog.records
+    (told,) = here.site.problems()
+    assert told == (
+        f"site east: queue {here.site._queue.name} can't be read: AccessDenied: No. "
+        '(the right sqs:GetQueueUrl is missing: cm-scale aws policy); to do without it: notices_queue = ""'
+    )
+
+
+def test_a_network_without_sqs_holds_few_looks_up(spot: Callable[..., Spot]) -> None:
+    here = spot("auto")
+    machine_ids(here.site, "e1")
+    here.look()
+    here.site._queue._sqs = boto3.client("sqs", endpoint_url="http://127.0.0.1:9", region_name=REGION)
+    here.later()
+    assert "GetQueueUrl" not in here.sent.while_(lambda: [here.later(MISSING_S / 10) for _ in range(8)])
+
+
 # --- what EC2 schedules and checks -----------------------------------------------------------------------------------
 
 

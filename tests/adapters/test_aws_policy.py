@@ -146,6 +146,7 @@ def test_only_machines_of_our_cluster_may_be_changed(action: str) -> None:
     [
         (rights.LAUNCH, "instance/*"),
         (rights.LAUNCH, "volume/*"),
+        (rights.LAUNCH, "network-interface/*"),
         (rights.FLEET, "fleet/*"),
         (rights.FLEET, "instance/*"),
         (rights.TEMPLATE, "launch-template/*"),
@@ -182,7 +183,6 @@ def test_what_machines_leave_behind_may_be_deleted_if_it_bears_our_tag(action: s
         ("security-group/sg-2", False),
         ("key-pair/ops", True),
         ("key-pair/root", False),
-        ("network-interface/*", True),
         ("spot-instances-request/*", True),
         ("placement-group/near", False),
         ("capacity-reservation/cr-1", False),
@@ -190,6 +190,18 @@ def test_what_machines_leave_behind_may_be_deleted_if_it_bears_our_tag(action: s
 )
 def test_machines_may_be_launched_with_what_the_pools_name_alone(what: str, ours: bool) -> None:
     assert may(OF_THE_DAEMON, "ec2:RunInstances", EC2 + what) is ours
+
+
+def test_whatever_the_code_tags_when_it_makes_it_may_be_tagged() -> None:
+    trees = [ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for path in HERE.glob("*.py")]
+    made = [
+        each for tree in trees for each in tree if isinstance(each, ast.Call) and ast.unparse(each.func) == "tagged"
+    ]
+    constants = [arg.value for call in made for arg in call.args if isinstance(arg, ast.Constant)]
+    kinds = {kind for kind in constants if isinstance(kind, str)}
+    assert {"instance", "volume"} <= kinds
+    for kind in kinds:
+        assert may(OF_THE_DAEMON, rights.TAG, f"{EC2}{kind}/x-1", **{"ec2:CreateAction": "CreateFleet"})
 
 
 def test_tags_may_be_set_at_a_launch_and_afterwards_only_those_that_tell_the_order_of_our_machines() -> None:
@@ -229,13 +241,6 @@ def test_what_a_site_does_not_use_is_not_asked_for() -> None:
     assert not may(document, "ec2:RunInstances", EC2.replace("eu-central-1", "us-east-1") + "spot-instances-request/*")
     assert not allowed(daemon_policy([replace(REALM, notices_queue="")])) & {*rights.HEAR}
     assert setup_policy([replace(REALM, notices_queue="")])["Statement"] == []
-
-
-def test_prices_and_quotas_may_be_read_where_the_site_reads_them() -> None:
-    assert may(OF_THE_DAEMON, "pricing:GetProducts", "*", **{"aws:RequestedRegion": "us-east-1"})
-    assert may(OF_THE_DAEMON, "servicequotas:ListServiceQuotas", "*", **{"aws:RequestedRegion": "eu-central-1"})
-    without = daemon_policy([replace(REALM, prices=False, quotas=False)])
-    assert not {"pricing:GetProducts", "servicequotas:ListServiceQuotas"} & allowed(without)
 
 
 def test_a_pool_without_groups_gets_that_of_its_network_whose_name_is_not_known() -> None:

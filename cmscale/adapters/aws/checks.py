@@ -11,6 +11,7 @@ from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.launching import Launching
 from cmscale.adapters.aws.names import LONGEST_TAG
 from cmscale.adapters.aws.pool import AwsPool
+from cmscale.adapters.aws.rights import WATCH
 from cmscale.model import Operation, OpId, PoolName, Verb
 from cmscale.ports import Misconfigured
 
@@ -35,16 +36,15 @@ class Checks:
             yield from (f"pool {name}: {said}" for said in self._of_pool(pool))
 
     def _rights(self) -> Iterator[str]:
-        """What is asked each tick beside the listing, and must be allowed."""
-        for name, call in (
-            ("DescribeInstanceStatus", self.ec2.client.describe_instance_status),
-            ("DescribeSpotInstanceRequests", self.ec2.client.describe_spot_instance_requests),
-        ):
+        """What the daemon looks at, and must be allowed; what it looks up for a pool is tried with the pool."""
+        from botocore import xform_name
+
+        for call in (right.partition(":")[2] for right in WATCH):
             try:
-                call(DryRun=True)
+                getattr(self.ec2.client, xform_name(call))(DryRun=True)
             except self.ec2.errors.any as error:
                 if self.ec2.errors.code(error) != DRY:
-                    yield f"site {self.ec2.site}: {name} is refused: {self.ec2.errors.said(error)}"
+                    yield f"site {self.ec2.site}: {call} is refused: {self.ec2.errors.said(error)}"
 
     def _of_pool(self, pool: AwsPool) -> Iterator[str]:
         sound = True

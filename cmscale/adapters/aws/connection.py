@@ -48,12 +48,12 @@ class Connection:
         client: EC2Client = self._connect(attempts=1, answer_s=60)
         return client
 
-    def service(self, name: str, region: str = "") -> Any:
+    def service(self, name: str, region: str = "", *, attempts: int = 2, answer_s: float = 20) -> Any:
         """A client for another service, of this region if none is named. A test server answers for all; Amazon's
         endpoint of EC2, which may be one in the site's own network, does not."""
         amazons = (urlsplit(self._endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
         endpoint_url = "" if amazons else self._endpoint_url
-        return self._connect(attempts=2, answer_s=20, service=name, endpoint_url=endpoint_url, region=region)
+        return self._connect(attempts, answer_s, service=name, endpoint_url=endpoint_url, region=region)
 
     def pages(self, call: str, item: str, filters: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Any]]:
         """All that a call describes, however many pages it takes."""
@@ -95,7 +95,7 @@ class Connection:
         from botocore.config import Config
 
         config = Config(
-            connect_timeout=5,
+            connect_timeout=min(answer_s, 5),
             read_timeout=answer_s,
             retries={"mode": "standard", "total_max_attempts": attempts},
         )

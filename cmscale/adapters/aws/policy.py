@@ -31,8 +31,6 @@ class Realm:
     region: str
     pools: Sequence[AwsPool] = field(default_factory=tuple)
     notices_queue: str = ""
-    prices: bool = True
-    quotas: bool = True
 
     @property
     def spot(self) -> bool:
@@ -87,19 +85,18 @@ def _of_daemon(realms: Sequence[Realm]) -> Iterator[Document]:
     launch, made_by = [rights.LAUNCH], ["RunInstances"]
     if fleets:
         launch, made_by = [rights.LAUNCH, rights.FLEET], ["RunInstances", "CreateFleet", "CreateLaunchTemplate"]
-    yield _statement("Look", rights.LOOK, ["*"], {"StringEquals": {"aws:RequestedRegion": regions}})
-    if any(realm.prices for realm in realms):
-        yield _statement("Prices", rights.PRICES, ["*"])
-    if limited := sorted({realm.region for realm in realms if realm.quotas}):
-        yield _statement("Quotas", rights.QUOTAS, ["*"], {"StringEquals": {"aws:RequestedRegion": limited}})
-    yield _statement("LaunchOurs", launch, [*machines, *volumes, *fleets], made)
+    yield _statement(
+        "Look", (*rights.WATCH, *rights.LOOK_UP), ["*"], {"StringEquals": {"aws:RequestedRegion": regions}}
+    )
+    yield _statement("LookUpPrices", rights.MONEY, ["*"])
+    yield _statement("LaunchOurs", launch, [*machines, *volumes, *interfaces, *fleets], made)
     yield _statement("LaunchInto", launch, (arn for realm in realms for arn in _around(realm)))
     if templates:
         yield _statement("MakeTemplates", [rights.TEMPLATE], templates, made)
         yield _statement("UseTemplates", [*launch, rights.NO_TEMPLATE], templates, ours)
         order = {**ours, "ForAllValues:StringLike": {"aws:TagKeys": f"{ORDER_TAG}*"}}
         yield _statement("NameOurs", [rights.TAG], machines, order)
-    born = [*machines, *volumes, *fleets, *templates]
+    born = [*machines, *volumes, *interfaces, *fleets, *templates]
     yield _statement("TagAtLaunch", [rights.TAG], born, {"StringEquals": {"ec2:CreateAction": made_by}})
     yield _statement("ChangeOurs", [*rights.CHANGE, *rights.CLEAN], [*machines, *volumes, *interfaces], ours)
     if roles := [arn for realm in realms for arn in _roles(realm)]:
@@ -113,7 +110,6 @@ def _around(realm: Realm) -> Iterator[str]:
     """What a launch touches beside what it makes."""
     for public in ("image", "snapshot"):
         yield realm.arn("ec2", f"{public}/*", account="")
-    yield realm.arn("ec2", "network-interface/*")
     yield from realm.named("subnet", (subnet for pool in realm.pools for subnet in pool.subnets))
     # A pool that names none gets the default group of its network, whose name is not known here.
     groups = [group for pool in realm.pools for group in pool.security_groups]

@@ -31,9 +31,12 @@ CALLS_PER_LOOK = 30
 """So 300 messages: what is more comes with the next looks."""
 
 MISSING_S = 300.0
-"""How long a queue that is not there is not looked for again..."""
+"""How long a queue that was not found is not looked for again..."""
 SILENT_S = 30.0
 """...and one that does not answer is not asked again."""
+
+ANSWER_S = 3.0
+"""A look waits no longer for it: a private network may let us out to EC2 and not to SQS."""
 
 NO_QUEUE = ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist")
 
@@ -91,7 +94,8 @@ class NoticeQueue:
             self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
         except self._ec2.errors.any as error:
             if self._ec2.errors.code(error) not in NO_QUEUE:
-                yield f"queue {self.name} can't be read: {self._ec2.errors.said(error)}"
+                said = self._ec2.errors.said(error)
+                yield f'queue {self.name} can\'t be read: {said}; to do without it: notices_queue = ""'
             elif self._named != AUTO:
                 yield (
                     f"there is no queue {self.name} in {self._ec2.region}: cm-scale aws setup --site {self._ec2.site} "
@@ -100,7 +104,7 @@ class NoticeQueue:
 
     @cached_property
     def _sqs(self) -> Any:
-        return self._ec2.service("sqs")
+        return self._ec2.service("sqs", attempts=1, answer_s=ANSWER_S)
 
     def _batches(self) -> Iterator[Sequence[Mapping[str, Any]]]:
         for _ in range(CALLS_PER_LOOK):
@@ -134,7 +138,7 @@ class NoticeQueue:
         missing = errors.code(error) in NO_QUEUE
         # Whoever has no queue need not have the right to ask for one.
         unasked = self._named == AUTO and (missing or (not self._url and errors.result(error) is Result.AUTH))
-        self._asked_again = self._steady() + (MISSING_S if missing or unasked else SILENT_S)
+        self._asked_again = self._steady() + (SILENT_S if self._url and not missing else MISSING_S)
         if missing:
             self._url = self._named if _is_url(self._named) else ""
             self._heard = []

@@ -6,21 +6,26 @@ them with the calls that are in the code.
 
 from __future__ import annotations
 
-LOOK = (
+WATCH = (
     "ec2:DescribeFleets",
-    "ec2:DescribeImages",
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceStatus",
-    "ec2:DescribeInstanceTypeOfferings",
-    "ec2:DescribeInstanceTypes",
     "ec2:DescribeLaunchTemplates",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeSpotInstanceRequests",
-    "ec2:DescribeSpotPriceHistory",
-    "ec2:DescribeSubnets",
     "ec2:DescribeVolumes",
 )
-"""What EC2 allows for all of a region or not at all."""
+"""What is looked at again and again..."""
+LOOK_UP = (
+    "ec2:DescribeImages",
+    "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeSpotPriceHistory",
+    "ec2:DescribeSubnets",
+)
+"""...and what is before a launch. EC2 allows each for all of a region or not at all."""
+MONEY = ("pricing:GetProducts", "servicequotas:ListServiceQuotas")
+"""What is asked of other services, which have their own regions."""
 
 LAUNCH = "ec2:RunInstances"
 FLEET = "ec2:CreateFleet"
@@ -36,10 +41,6 @@ CHANGE = ("ec2:GetConsoleOutput", "ec2:StartInstances", "ec2:StopInstances", "ec
 """What can be allowed for our own machines alone..."""
 CLEAN = ("ec2:DeleteNetworkInterface", "ec2:DeleteVolume")
 """...and for what they leave behind."""
-
-PRICES = ("pricing:GetProducts",)
-"""The price list is one for all regions."""
-QUOTAS = ("servicequotas:ListServiceQuotas",)
 
 HEAR = ("sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl", "sqs:ReceiveMessage")
 
@@ -70,12 +71,12 @@ _OTHERWISE = {"DeleteMessageBatch": "sqs:DeleteMessage"}
 _BY_CALL = {
     right.partition(":")[2]: right
     for right in (
-        *LOOK,
+        *WATCH,
+        *LOOK_UP,
+        *MONEY,
         *(LAUNCH, FLEET, TEMPLATE, NO_TEMPLATE, TAG, ROLE),
         *CHANGE,
         *CLEAN,
-        *PRICES,
-        *QUOTAS,
         *HEAR,
         *QUEUE,
         *RULE,
