@@ -345,8 +345,9 @@ class Storm:
         )
 
     def calls(self, action: str = "") -> list[dict[str, Any]]:
-        """The calls of this storm that reached EC2."""
-        return self.double.control.calls(action, since=self.began)
+        """The calls of this storm, and of none that came later, that reached EC2."""
+        now = self.clock.now()
+        return [each for each in self.double.control.calls(action, since=self.began) if each["at"] <= now]
 
     # --- inside
 
