@@ -51,10 +51,7 @@ class AwsMarket:
 
     def suitable(self, wish: Wish) -> Sequence[types.InstanceType]:
         """The types that would do, the smallest first; raises NothingFits."""
-        known = self._asked(
-            "its instance types",
-            lambda: [*types.ordinary_types(self._ec2, wish.architecture)],
-        )
+        known = self._asked("its instance types", lambda: [*types.ordinary_types(self._ec2, wish.architecture)])
         return catalogue.suitable(known, wish, self._ec2.region)
 
     def offers(self, found: Sequence[types.InstanceType], market: str, *, priced: bool = True) -> Sequence[Offer]:
