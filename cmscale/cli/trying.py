@@ -102,7 +102,9 @@ def lab_status(directory: Path | None, *, in_json: bool) -> None:
 )
 @json_option
 def lab_ec2(port: int, directory: Path | None, regions: tuple[str, ...], *, in_json: bool) -> None:
-    """Serve the EC2 API by itself, for any program that uses AWS, until Ctrl-C: instances that nobody pays for.
+    """Serve the EC2 API by itself, until Ctrl-C.
+
+    It is for any program that uses AWS; nobody pays for its instances.
 
     Fleets, tokens, capacity, spot interruptions and throttling are as EC2 has them; STS, IAM, SQS and EventBridge are
     there too. What shall go wrong is set over HTTP at /_lab/: faults, rates, capacity, prices, times, interruptions.

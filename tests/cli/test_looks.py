@@ -126,7 +126,9 @@ def test_every_command_has_help_that_fits_eighty_columns(cm_scale: Program) -> N
     explain = ("explain", "explain job", "explain why-not", "explain node", "explain tick")
     policies = ("policies", "policies list", "policies check", "policies new")
     pools = ("pools", "pools list", "pools suggest")
-    for command in (*told, *explain, *policies, *pools, "lab", "lab up", "lab down", "lab status", "demo"):
+    aws = ("aws", "aws setup", "aws teardown", "aws policy", "reap")
+    lab = ("lab", "lab up", "lab down", "lab status", "lab ec2", "demo")
+    for command in (*told, *explain, *policies, *pools, *aws, *lab):
         said = cm_scale(*command.split(), "--help")
         assert said.status == 0
         assert max(map(len, said.out.splitlines())) <= 80
