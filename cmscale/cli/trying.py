@@ -109,7 +109,7 @@ def lab_ec2(port: int, directory: Path | None, regions: tuple[str, ...], *, in_j
     """
     with _lab_errors(), ExitStack() as cleanup:
         from cmscale.lab.ec2 import DEFAULT_REGIONS
-        from cmscale.lab.ec2.server import Double, serve
+        from cmscale.lab.ec2.server import Double, check_regions, serve
         from cmscale.lab.instances import Times
 
         def ready(double: Double) -> None:
@@ -117,6 +117,7 @@ def lab_ec2(port: int, directory: Path | None, regions: tuple[str, ...], *, in_j
             told = {**asdict(double), "env": double.env}
             click.echo(render.as_json(told) if in_json else double.text)
 
+        check_regions(regions)
         before = signal.signal(signal.SIGTERM, _interrupted)
         cleanup.callback(signal.signal, signal.SIGTERM, before)
         folder = directory or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cm-scale-ec2-")))

@@ -199,7 +199,10 @@ class _Look:
         return site in self.view.sites and not self.view.sites[site].unseen
 
     def _is_explained(self, machine: Machine) -> bool:
-        return machine.state is MachineState.ENDING or machine.op in self.under_way
+        pool = self.pools.get(machine.node)
+        # Two sites may be one region of one account: only the site of its pool can tell that it serves.
+        unknown = pool is not None and not self._is_seen(pool.site)
+        return unknown or machine.state is MachineState.ENDING or machine.op in self.under_way
 
     def _is_young(self, machine: Machine) -> bool:
         return self.view.now - machine.launched < SETTLING_S

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cmscale.lab import delivery
 from cmscale.lab.instance import Refused
 
 ACCOUNT = "123456789012"
@@ -37,7 +38,7 @@ class Surroundings:
         from moto.ec2.models import ec2_backends
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-        _send_whole_events()
+        delivery.install()
         self._app = DomainDispatcherApplication(create_backend_app)
         self._backends: Any = ec2_backends[ACCOUNT]
         self.homes = {name: self._settle(name, number) for number, name in enumerate(regions)}
@@ -169,18 +170,3 @@ class Surroundings:
 
         known = iam_backends[ACCOUNT]["aws"].instance_profiles.values()
         return any(profile.get("Name") == each.name or profile.get("Arn") == each.arn for each in known)
-
-
-def _send_whole_events() -> None:
-    """Let moto's rules hand on events as they are: its own way leaves the account out and is slow."""
-    from moto.events import utils
-
-    parser: Any = utils.EventTemplateParser
-    as_asked = parser.parse
-
-    def parse(input_template: str, input_paths_map: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
-        if input_template:
-            return dict(as_asked(input_template, input_paths_map, event))
-        return {key: value for key, value in event.items() if key != "ingestion-time"}
-
-    parser.parse = staticmethod(parse)

@@ -400,7 +400,10 @@ def _serving(
         unknown = pool is not None and pool.partitions and addresses and machine.node not in addresses
         if not at_home or unknown or serving.setdefault(machine.node, machine) is not machine:
             surplus.append(machine)
-    return serving, tuple(machine for machine in surplus if machine.state is not MachineState.ENDING)
+    # Two sites may be one region of one account: both list the same machines.
+    serve = {machine.id for machine in serving.values()}
+    others = {machine.id: machine for machine in surplus if machine.id not in serve}
+    return serving, tuple(machine for machine in others.values() if machine.state is not MachineState.ENDING)
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------

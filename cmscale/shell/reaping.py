@@ -43,7 +43,8 @@ class Search:
 
     @property
     def leftovers(self) -> Iterator[Leftover]:
-        return (each for left in self.left.values() for each in left)
+        """Each once, though two sites may be one region of one account."""
+        return iter({each.id: each for left in self.left.values() for each in left}.values())
 
     def forget(self, deleted: Iterable[MachineId]) -> None:
         """Whether a deletion had its effect is for the next look to say."""

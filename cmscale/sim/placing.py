@@ -25,12 +25,15 @@ def place(
     open_ = [
         node
         for node in nodes
-        if not node.states & CLOSED and node.name not in ask.exclude and _may_run(job, node.name, held, now)
+        if node.free.cpus
+        and not node.states & CLOSED
+        and node.name not in ask.exclude
+        and _may_run(job, node.name, held, now)
     ]
     for partition in ask.partitions:
         inside = [node for node in open_ if partition in node.partitions]
         for number in _numbers(ask, inside):
-            shares = {node.name: share for node in inside if (share := _share(ask, number, node))}
+            shares = _shares(ask, number, inside)
             fitting = sorted(
                 (node for node in inside if node.name in shares), key=lambda node: node.name not in ask.nodelist
             )
@@ -45,6 +48,19 @@ def _numbers(ask: Ask, nodes: Iterable[NodeRecord]) -> Iterator[int]:
     shapes = dict.fromkeys(node.shape for node in nodes)
     numbers = {number for shape in shapes if (number := fit.nodes_needed(ask, shape)) is not None}
     yield from sorted({max(number, len(ask.nodelist)) for number in numbers})
+
+
+def _shares(ask: Ask, number: int, nodes: Iterable[NodeRecord]) -> dict[NodeName, Shape]:
+    """What the job takes of each node that is free for it now; worked out once for those that are alike."""
+    known: dict[tuple[int, int], Shape | None] = {}
+    shares: dict[NodeName, Shape] = {}
+    for node in nodes:
+        alike = id(node.shape), id(node.free)
+        if alike not in known:
+            known[alike] = _share(ask, number, node)
+        if share := known[alike]:
+            shares[node.name] = share
+    return shares
 
 
 def _share(ask: Ask, number: int, node: NodeRecord) -> Shape | None:

@@ -294,6 +294,13 @@ def test_a_pool_whose_user_data_cannot_be_read_holds_up_no_other_and_then_nothin
     assert len(templates(amazon, "beside")) == 2
 
 
+def test_what_is_wrong_with_one_pool_keeps_no_other_from_its_template(ec2: Ec2, pool: AwsPool, amazon: Any) -> None:
+    pools = {POOL: pool, PoolName("wrong"): replace(pool, image="ami-0123456789abcdef0")}
+    site = AwsSite("one-is-wrong", SiteName("east"), REGION, pools, endpoint_url=ec2.endpoint)
+    assert results(site.start(operation("e1"))) == {"e1": "ok"}
+    assert len(templates(amazon, "one-is-wrong")) == 1
+
+
 def test_a_template_that_somebody_deleted_is_made_anew(connect: Connect, amazon: Any) -> None:
     site = connect(cluster="deleted-template")
     site.start(operation("e1"))
@@ -337,7 +344,9 @@ def test_a_sound_pool_of_several_offers_has_no_problems_and_checking_makes_nothi
 )
 def test_a_call_of_fleets_that_would_be_refused_is_a_problem(site: AwsSite, ec2: Ec2, action: str, what: str) -> None:
     ec2.fault(action, code="UnauthorizedOperation", status=403, message="Not you.", times=0)
-    assert list(site.problems()) == [f"pool t4: {what} would be refused: UnauthorizedOperation: Not you."]
+    (told,) = site.problems()
+    assert told.startswith(f"pool t4: {what} would be refused: UnauthorizedOperation: Not you.")
+    assert f"ec2:{action}" in told
 
 
 def test_every_type_must_have_what_is_promised(connect: Connect, pool: AwsPool) -> None:

@@ -150,9 +150,7 @@ def test_a_machine_counts_the_cpus_of_its_type(market: Open) -> None:
 
 def test_what_is_denied_is_told_with_the_right_that_is_missing(market: Open, cloud: Cloud) -> None:
     cloud.control.set_fault(Fault("ListServiceQuotas", code="AccessDeniedException", status=400, message="not you"))
-    with pytest.raises(
-        Unavailable, match="does not tell its quotas: AccessDeniedException: not you; allow servicequotas:"
-    ):
+    with pytest.raises(Unavailable, match=r"does not tell its quotas: .*: not you \(the right servicequotas:List"):
         market().quotas()
 
 
@@ -273,7 +271,7 @@ def test_suggestions_come_the_cheapest_first_under_names_that_nobody_has(suggest
     told = json.loads(suggest("--site", SITE, "--gpu", "T4", "--spot", "--json").out)
     prices = [each["price_hour"] for each in told["pools"] if each["price_hour"] is not None]
     assert prices == sorted(prices)
-    assert [each["name"] for each in told["pools"]][:2] == ["t4-spot", "g4dn-12xlarge-spot"]
+    assert [each["name"] for each in told["pools"]][:2] == ["t4-spot", "g4dn-2xlarge-spot"]
     assert told["pools"][0]["zones"][0] == "us-east-1a"
     assert set(told) == documented_keys("pools suggest")
     assert {key for each in told["pools"] for key in each} == documented_keys("pools suggest", "pools")

@@ -96,8 +96,9 @@ def test_nothing_is_found_where_slurm_the_journal_or_the_clock_tell_nothing() ->
         stray(op=OpId("under-way")),
         stray(state=MachineState.ENDING),
         stray(site=WEST),
+        stray(node=NodeName("west-1")),
     ],
-    ids=["it is young", "its call is under way", "it ends already", "its site is not seen"],
+    ids=["it is young", "its call is under way", "it ends already", "its site is unseen", "its pool's site is unseen"],
 )
 def test_it_is_explained_if(machine_: Machine) -> None:
     sites = {
@@ -105,7 +106,8 @@ def test_it_is_explained_if(machine_: Machine) -> None:
         WEST: Site(WEST, SiteKind.AWS, unseen="dark"),
         HOME: Site(HOME, SiteKind.ONPREM),
     }
-    seen = view(nodes=[node("t4-1", op=OpId("under-way"))], surplus=(machine_,), sites=MappingProxyType(sites))
+    pools = [pool(), pool("west", site=WEST)]
+    seen = view(pools, [node("t4-1", op=OpId("under-way"))], surplus=(machine_,), sites=MappingProxyType(sites))
     assert orphans(seen) == ()
 
 

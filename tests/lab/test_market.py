@@ -37,15 +37,6 @@ def test_a_price_that_a_test_sets_is_the_one_that_is_listed(double: Double) -> N
     assert (dimension["unit"], float(dimension["pricePerUnit"]["USD"])) == ("Hrs", 7.5)
 
 
-def test_spot_prices_differ_by_zone_and_have_a_past(double: Double) -> None:
-    client = double.client()
-    told = client.describe_spot_price_history(InstanceTypes=["g5.xlarge"], StartTime=0)["SpotPriceHistory"]
-    assert {each["AvailabilityZone"] for each in told} == set(double.regions["us-east-1"]["subnets"])
-    zone = [each for each in told if each["AvailabilityZone"] == "us-east-1a"]
-    assert len({each["SpotPrice"] for each in zone}) > 1
-    assert [each["Timestamp"] for each in zone] == sorted((each["Timestamp"] for each in zone), reverse=True)
-
-
 def test_quotas_come_in_pages_and_an_increase_is_granted_at_once(double: Double) -> None:
     client = double.client(service="service-quotas")
     pages = list(client.get_paginator("list_service_quotas").paginate(ServiceCode="ec2"))

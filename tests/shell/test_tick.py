@@ -12,7 +12,7 @@ from cmscale.resting import RESTS
 from cmscale.shell.act import REPEATED_FOR_S
 from cmscale.shell.loop import Look, run, tick
 from cmscale.sim.cloud import Flaw
-from tests.builders import ask, pool
+from tests.builders import EAST, WEST, ask, pool
 from tests.shell.cluster import Cluster, Killed
 
 
@@ -323,3 +323,15 @@ def test_killed_at_any_call_again_and_again_nothing_is_made_twice_and_nothing_is
     cluster.kill_in(0)
     cluster.tick(3)
     assert SqlJournal(tmp_path / "journal.db").under_way() == ()
+
+
+def test_two_sites_that_are_one_region_list_the_same_machines_and_none_is_taken_for_another(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "journal.db", pools=[pool(count=2), pool("west", site=WEST, price_hour=9.0)])
+    cluster.clouds[WEST] = cluster.clouds[EAST]
+    cluster.daemon = cluster.start()
+    cluster.slurm.submit(1, ask(), 400.0)
+    cluster.run_until(lambda: bool(cluster.slurm.running), every_s=10.0)
+    for _ in range(35):
+        look = cluster.tick(every_s=10.0)
+        assert look.view.surplus == ()
+    assert not [call for call in cluster.clouds[EAST].calls if call.startswith("delete")]

@@ -18,8 +18,8 @@ def main(words: list[str]) -> None:
     logging.disable()  # it rains warnings
     chosen = [each for each in STORMS if not words or any(word in each.name for word in words)]
     with TemporaryDirectory() as made, double(Path(made)) as ec2:
-        tolls = [(each, each.storm(ec2, Path(made) / each.name).blow()) for each in chosen]
-    print("\n".join(rows(tolls)))
+        for row in rows((each, each.storm(ec2, Path(made) / each.name).blow()) for each in chosen):
+            print(row, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from cmscale.adapters.aws import AwsPool
 from cmscale.lab.faults import DOCUMENTED, Fault, Rate
 from cmscale.model import PoolName
-from tests.builders import pool
+from tests.builders import T4, pool
 from tests.storms.weather import REGION, SITE, Double, Storm
 
 GPU, OTHER_GPU = "g4dn.xlarge", "g5.xlarge"
@@ -63,7 +63,15 @@ class Forecast:
 
     def _calm(self, double: Double, directory: Path, *, work_counts: bool = False) -> Storm:
         pools = [
-            pool(each.name, self.nodes, site=SITE, market=each.market, price_hour=each.price_hour, boot_limit_s=60.0)
+            pool(
+                each.name,
+                self.nodes,
+                site=SITE,
+                shape=replace(T4, cpus=1),
+                market=each.market,
+                price_hour=each.price_hour,
+                boot_limit_s=60.0,
+            )
             for each in self.offers
         ]
         return Storm(
@@ -122,7 +130,8 @@ def reclaim_half(storm: Storm) -> None:
     """A minute from now half of the fleet is given two minutes."""
 
     def happens() -> None:
-        for id_ in storm.machines.there[::2]:
+        fleet = [id_ for id_ in storm.machines.there if storm.machines.seen[id_]["spot"]]
+        for id_ in fleet[::2]:
             storm.double.control.interrupt(id_)
 
     storm.after(60.0, happens)
@@ -146,43 +155,79 @@ ONE_BY_ONE = tuple(
 )
 ALL_IN_ONE = (Offer("gpu", (GPU, OTHER_GPU), "abc"),)
 
+DEATHS = (7, 23, 11, 41, 5, 17, 31, 13, 47, 3, 19, 29, 37, 2, 43, 27, 9, 21, 15, 33)
+"""After so many calls of its ports, or to EC2, each life of the daemon ends."""
+
 STORMS = (
-    Forecast("a thousand at once", "1,000 nodes are wanted at once", 1000, 0.1, 120, (as_documented,), tick_s=10.0),
-    Forecast("throttled", "5 calls a second for the whole account", 1000, 0.3, 600, (throttle,), tick_s=10.0),
-    Forecast("answers cut", "every third answer is cut after the call took effect", 200, 1.0, 600, (cut,)),
-    Forecast("describe lags", "what was made is not described for 30 s", 200, 0.4, 300, (lag,)),
-    Forecast("boots fail", "every fifth machine never boots", 200, 1.0, 600, doomed=every_fifth),
+    Forecast(
+        "a thousand at once",
+        "1,000 nodes are wanted at once; EC2 throttles as its documentation says",
+        1000,
+        0.05,
+        120,
+        (as_documented,),
+        tick_s=10.0,
+    ),
+    Forecast(
+        "throttled",
+        "1,000 nodes are wanted, and the account may make 5 calls a second, of which others make most",
+        1000,
+        0.1,
+        300,
+        (throttle,),
+        tick_s=10.0,
+    ),
+    Forecast("answers cut", "the connection of every third call is cut after it took effect", 100, 0.8, 120, (cut,)),
+    Forecast("describe lags", "what was made is not described for the first 30 s", 100, 0.6, 180, (lag,)),
+    Forecast("boots fail", "every fifth machine never boots", 100, 1.0, 180, doomed=every_fifth),
     Forecast(
         "spot reclaimed",
-        "half of the fleet is taken back at once",
+        "half of a fleet of spot machines is taken back at once; there is a pool on demand beside",
         100,
-        3.0,
+        1.5,
         600,
         (reclaim_half,),
         (Offer("spot", market="spot", price_hour=0.2), Offer()),
         run_s=150.0,
+        tick_s=10.0,
     ),
-    Forecast("run dry", "no capacity in two zones, nor of the first type", 100, 1.0, 600, (run_dry,), ONE_BY_ONE),
-    Forecast("run dry in one pool", "the same, in one pool of all of them", 100, 1.0, 600, (run_dry,), ALL_IN_ONE),
+    Forecast(
+        "run dry",
+        "two of three zones have nothing left, and nobody has the first of two types; each is a pool of its own",
+        100,
+        0.8,
+        180,
+        (run_dry,),
+        ONE_BY_ONE,
+    ),
+    Forecast(
+        "run dry in one pool",
+        "the same in one pool of all six offers, launched by CreateFleet",
+        100,
+        0.6,
+        120,
+        (run_dry,),
+        ALL_IN_ONE,
+    ),
     Forecast(
         "killed",
-        "the daemon is killed again and again, while answers are cut, describe lags, and machines do not boot",
+        "the daemon is killed 20 times; every third answer is cut, describe lags, every fifth machine never boots",
         50,
-        20.0,
-        1800,
+        4.0,
+        600,
         (lag, cut),
         doomed=every_fifth,
-        deaths=(7, 23, 11, 41, 5, 17, 31, 13, 47, 3, 19, 29, 37, 2, 43) * 2,
+        deaths=DEATHS,
     ),
     Forecast(
         "killed with fleets",
-        "the same, with a pool of several types and zones of which most have nothing left",
+        "the same without the lag, in one pool of six offers of which five have nothing left",
         50,
-        20.0,
-        1800,
-        (lag, cut, run_dry),
+        4.0,
+        600,
+        (cut, run_dry),
         ALL_IN_ONE,
         doomed=every_fifth,
-        deaths=(7, 23, 11, 41, 5, 17, 31, 13, 47, 3, 19, 29, 37, 2, 43) * 2,
+        deaths=DEATHS,
     ),
 )

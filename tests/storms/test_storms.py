@@ -43,13 +43,13 @@ def test_a_thousand_nodes_are_launched_in_two_calls_as_soon_as_they_are_parked(b
     assert {each["at"] - storm.began for each in launches} == {storm.tick_s}
 
 
-def test_while_a_thousand_nodes_are_up_a_tick_makes_two_calls(blow: Blow) -> None:
+def test_while_a_thousand_nodes_are_up_a_tick_makes_one_call_and_now_and_then_another(blow: Blow) -> None:
     storm, _ = blow(THOUSAND)
     up = [look.view.now for look in storm.looks if not look.plan.actions and nodes_up(look) == 1000]
     assert len(up) >= 2
     for at in up:
         made = Counter(each["action"] for each in storm.calls() if each["at"] == at)
-        assert made == {"DescribeInstances": 1, "DescribeInstanceStatus": 1}
+        assert made in ({"DescribeInstances": 1}, {"DescribeInstances": 1, "DescribeInstanceStatus": 1})
 
 
 def test_a_thousand_idle_machines_are_given_back_within_five_seconds_of_the_decision(

@@ -11,13 +11,11 @@ from cmscale.adapters.aws.buckets import Buckets
 from cmscale.adapters.aws.catalogue import Offer, Prices, Wish
 from cmscale.adapters.aws.connection import Connection
 from cmscale.adapters.aws.pool import AwsPool
-from cmscale.model import PoolName, Result, SiteName
+from cmscale.model import PoolName, SiteName
 from cmscale.ports import Unavailable
 
 K = TypeVar("K")
 T = TypeVar("T")
-
-_PRICES = "pricing:GetProducts and ec2:DescribeSpotPriceHistory"
 
 
 class AwsMarket:
@@ -43,32 +41,27 @@ class AwsMarket:
         self._currency = currency
 
     def prices(self, pools: Collection[PoolName]) -> Mapping[PoolName, float]:
-        return self._asked("its prices", _PRICES, partial(self._of_pools, pools))
+        return self._asked("its prices", partial(self._of_pools, pools))
 
     def cpus(self, pools: Collection[PoolName]) -> Mapping[PoolName, int]:
-        return self._asked("its instance types", "ec2:DescribeInstanceTypes", partial(self._cpus, pools))
+        return self._asked("its instance types", partial(self._cpus, pools))
 
     def quotas(self) -> Mapping[str, int]:
-        return self._asked("its quotas", "servicequotas:ListServiceQuotas", lambda: quotas.applied(self._quotas))
+        return self._asked("its quotas", lambda: quotas.applied(self._quotas))
 
     def suitable(self, wish: Wish) -> Sequence[types.InstanceType]:
         """The types that would do, the smallest first; raises NothingFits."""
-        known = self._asked(
-            "its instance types",
-            "ec2:DescribeInstanceTypes",
-            lambda: [*types.ordinary_types(self._ec2, wish.architecture)],
-        )
+        known = self._asked("its instance types", lambda: [*types.ordinary_types(self._ec2, wish.architecture)])
         return catalogue.suitable(known, wish, self._ec2.region)
 
     def offers(self, found: Sequence[types.InstanceType], market: str, *, priced: bool = True) -> Sequence[Offer]:
         """These with their zones and, if that may be asked, their prices; the cheapest first."""
         price_of: Callable[[Sequence[str]], Prices] = partial(self._prices, market) if priced else lambda _: {}
-        rights = f"ec2:DescribeInstanceTypeOfferings, {_PRICES}"
-        return self._asked("its zones and prices", rights, lambda: catalogue.offers(self._ec2, found, price_of))
+        return self._asked("its zones and prices", lambda: catalogue.offers(self._ec2, found, price_of))
 
     def zones(self, subnets: Collection[str]) -> Mapping[str, str]:
         """The zone of each of these subnets; without those that don't exist."""
-        return self._asked("its subnets", "ec2:DescribeSubnets", lambda: types.subnet_zones(self._ec2, subnets))
+        return self._asked("its subnets", lambda: types.subnet_zones(self._ec2, subnets))
 
     # --- asking
 
@@ -109,13 +102,12 @@ class AwsMarket:
     def _quotas(self) -> Any:
         return self._ec2.service("service-quotas")
 
-    def _asked(self, what: str, rights: str, ask: Callable[[], T]) -> T:
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
         errors = self._ec2.errors
         try:
             return ask()
         except errors.any as error:
-            hint = f"; allow {rights}" if errors.result(error) is Result.AUTH else ""
-            raise Unavailable(f"site {self._ec2.site} does not tell {what}: {errors.said(error)}{hint}") from error
+            raise Unavailable(f"site {self._ec2.site} does not tell {what}: {errors.said(error)}") from error
 
 
 def _known(known: Mapping[K, T], keys: Iterable[K]) -> list[T]:

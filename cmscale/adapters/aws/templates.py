@@ -41,7 +41,8 @@ class Templates:
         if name not in self._there:
             self._make(data)
             self._there.add(name)
-            with suppress(Misconfigured):  # what a pool that is wrong needs is not known, and no other waits for it
+            # What a pool that is wrong needs is not known, and nothing is swept then; but no other waits for it.
+            with suppress(Misconfigured, *self.ec2.errors.any):
                 self._sweep({name, *in_use()})
         return name
 
@@ -75,16 +76,13 @@ class Templates:
             {"Name": f"tag:{CLUSTER_TAG}", "Values": [self.cluster]},
             {"Name": f"tag:{SITE_TAG}", "Values": [self.site]},
         ]
-        try:
-            pages = self.ec2.client.get_paginator("describe_launch_templates").paginate(
-                Filters=filters,  # type: ignore[arg-type]
-                PaginationConfig={"PageSize": PAGE},
-            )
-            for name in [each["LaunchTemplateName"] for page in pages for each in page["LaunchTemplates"]]:
-                if name not in needed:
-                    self.ec2.once.delete_launch_template(LaunchTemplateName=name)
-        except self.ec2.errors.any:
-            return
+        pages = self.ec2.client.get_paginator("describe_launch_templates").paginate(
+            Filters=filters,  # type: ignore[arg-type]
+            PaginationConfig={"PageSize": PAGE},
+        )
+        for name in [each["LaunchTemplateName"] for page in pages for each in page["LaunchTemplates"]]:
+            if name not in needed:
+                self.ec2.once.delete_launch_template(LaunchTemplateName=name)
 
 
 def encoded(script: bytes) -> str:

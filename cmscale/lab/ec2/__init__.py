@@ -20,6 +20,13 @@ holds nothing that boto3 does not know. Where things are:
     server     one request: faults, who answers it, the journal; and serving
     calls      a request and an answer as values
     actions    which actions of EC2 are ours, and who answers each
+    launching  RunInstances, and what fleets and launch templates have in common with it
+    fleets     CreateFleet
+    looking    what is shown of instances; filters and pages
+    changing   ends, stops, starts and tags
+    reserving  placement groups, capacity reservations
+    attached   volumes and network interfaces
+    pricing    offerings and the history of spot prices
     services   which services beside EC2 are ours and not moto's
 """
 

@@ -16,6 +16,9 @@ LINUX = "Linux/UNIX"
 LOOK_BACK_S = 86400.0
 """How far back a history goes that says nothing of it."""
 
+KEPT_S = 90 * 86400.0
+"""How far back any goes."""
+
 
 def describe_instance_type_offerings(scene: Scene) -> Answer:
     kind, filters = scene.asked.get("LocationType", "region"), filters_of(scene)
@@ -44,10 +47,11 @@ def _prices(scene: Scene) -> Iterator[dict[str, Any]]:
     if LINUX not in asked.get("ProductDescriptions", (LINUX,)):
         return
     until = asked.get("EndTime", scene.now)
-    since = asked.get("StartTime", until - LOOK_BACK_S)
+    since = max(asked.get("StartTime", until - LOOK_BACK_S), scene.now - KEPT_S)
+    zones = scene.moto.homes[scene.region.name]["subnets"]
     for each in scene.moto.offerings(scene.region.name, "availability-zone"):
         kind, where = each["InstanceType"], each["Location"]
-        if (kinds and kind not in kinds) or zone not in {"", where}:
+        if (kinds and kind not in kinds) or zone not in {"", where} or where not in zones:
             continue
         for at, dollars in history(scene.region.price(kind, where, SPOT), scene.now, since):
             words = {"instance-type": [kind], "availability-zone": [where], "product-description": [LINUX]}

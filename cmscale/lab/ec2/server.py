@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -37,6 +38,8 @@ from cmscale.lab.processes import LabError
 from cmscale.lab.surroundings import Surroundings
 
 StartResponse = Callable[..., Any]
+
+CHANGES_AT_ONCE = 100
 
 ERROR_CODE = re.compile(rb'<Code>([^<]+)</Code>|"__type": ?"([^"]+)"')
 
@@ -120,11 +123,12 @@ class Cloud:
     def watch(self, ended: threading.Event) -> None:
         """Tell EventBridge of every change of a state, as long as a rule listens."""
         while not ended.wait(LOOK_S):
-            with self._lock:
-                for name, region in self._regions.items():
+            for name, region in self._regions.items():
+                with self._lock:
                     if self._moto.listens(name):
                         now = self._clock.now()
-                        for instance, state in region.turned(now):
+                        # A few at a time: who calls EC2 meanwhile need not wait for all.
+                        for instance, state in islice(region.turned(now), CHANGES_AT_ONCE):
                             self._moto.put_event(name, bus.state_change(instance, name, state, now))
 
     def _note(self, call: Call, answer: Answer, fault: Fault | None, at: float, took_s: float) -> None:
@@ -254,8 +258,6 @@ def serve(
         def log_request(self, *_: object) -> None:
             pass
 
-    regions = list(regions)
-    _check_regions(regions)
     # Bound here, for werkzeug itself ends the program when the port is taken.
     try:
         listener = socket.create_server(("127.0.0.1", port), backlog=128)
@@ -277,7 +279,7 @@ def serve(
             server.server_close()
 
 
-def _check_regions(names: Iterable[str]) -> None:
+def check_regions(names: Iterable[str]) -> None:
     """Refuse what is no region of Amazon's, with the nearest that is one."""
     partition = botocore.session.get_session().get_available_regions("ec2")
     for name in names:
