@@ -530,6 +530,20 @@ def test_a_check_that_has_failed_for_five_minutes_means_that_the_machine_does_no
     ]
 
 
+def test_a_failed_check_is_heard_within_a_minute_and_so_is_that_it_passes_again(connect: Connect, ec2: Ec2) -> None:
+    steady = Steady()
+    here = connect(steady=steady)
+    (one,) = machine_ids(here, "e1")
+    here.list()
+    assert here.notices() == {}
+    ec2.lab("impairments", {"instance": one, "part": "InstanceStatus", "since_s": 400.0})
+    steady.now += STATUSES_S
+    assert [notice.means for notice in here.notices()[one]] == [Means.SICK]
+    ec2.lab("impairments", {"instance": one, "part": "InstanceStatus", "mended": True})
+    steady.now += STATUSES_S
+    assert here.notices() == {}
+
+
 @pytest.mark.parametrize("word", ["ok", "initializing", "insufficient-data", "not-applicable"])
 def test_a_check_that_has_not_failed_says_nothing(word: str) -> None:
     assert list(of_statuses([status(900, SystemStatus=word, InstanceStatus=word)], NOW)) == []
