@@ -480,7 +480,7 @@ class Node:
     @property
     def drained_by_us(self) -> bool:
         """DRAIN *and* our mark: from 24.11 the reason text outlives a resume."""
-        return self.drained and self.reason.startswith(OUR_MARK)
+        return "DRAIN" in self.states and self.reason.startswith(OUR_MARK)
 
     @property
     def parked(self) -> bool:
@@ -492,7 +492,7 @@ class Node:
     def held_by_human(self) -> bool:
         """A drain that is not ours; never undone, and its machine is left alone. Slurm's own, of a node that registered
         with less than was promised, is no person's."""
-        return self.drained and not self.drained_by_us and not self.states & INVALID_STATES
+        return "DRAIN" in self.states and not self.reason.startswith(OUR_MARK) and not self.states & INVALID_STATES
 
     @property
     def registered(self) -> bool:

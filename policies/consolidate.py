@@ -26,7 +26,8 @@ class Settings:
 
 
 def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) -> Iterator[Goal]:
-    waited_for = {name for job in view.jobs if job.pending and job.help is not Help.NO for name in job.ask.partitions}
+    asked_for = {job.ask.partitions for job in view.jobs if job.help is not Help.NO and job.pending}
+    waited_for = {name for partitions in asked_for for name in partitions}
     for pool in view.pools.values():
         if waited_for.isdisjoint(pool.partitions):
             yield from _emptied(view, pool, claimed, settings)

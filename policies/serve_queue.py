@@ -51,7 +51,10 @@ def propose(view: Snapshot, claimed: frozenset[NodeName], settings: Settings) ->
     home = Home(view, settings.wait_per_dollar_s, settings.wait_at_most_s)
     gangs = Gangs(view, settings.gang_wait_s)
     served = Served(view)
+    talks = bool(home.hopeful or gangs.mine or spot.spot)  # of a job that finds nothing there may be more to say
     for group in groups(view.jobs, key=spot.wish if spot.spot else None):
+        if room.is_over(group.ask) and not talks:
+            continue
         waits_at_home = home.may_serve(group.ask)
         tasks = Tasks(group.jobs)
         if waits_at_home:

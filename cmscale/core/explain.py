@@ -144,6 +144,8 @@ def _progress(view: Snapshot, goals: list[Goal], refused: Mapping[NodeName, str]
         site = view.nodes[first.node].site
         return f"has {len(goals)} of its {first.need} nodes at {site}, up or starting; waits for the rest"
     nodes = [view.nodes[goal.node] for goal in goals if goal.node not in refused]
+    if not nodes:
+        return f"waits: {refused[first.node]}"
     starting = [node for node in nodes if node.power is not Power.ON]
     if starting:
         site = starting[0].site

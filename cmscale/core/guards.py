@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from cmscale.core import expiry
@@ -160,7 +161,7 @@ class Bench:
             failing={
                 node.pool: node
                 for goal in goals
-                if goal.want in {Want.OFF, Want.GONE}
+                if (goal.want is Want.OFF or goal.want is Want.GONE)
                 and (node := view.nodes[goal.node]).unfit
                 and node.pool
                 and not view.keep(node.name)
@@ -457,7 +458,13 @@ def call_bucket(proposal: Proposal, bench: Bench, tally: Tally) -> str:
     made = tally.calls[payer]
     if proposal.call in made or bench.calls[payer] - len(made) >= 1:
         return ""
-    return f"{_named(payer)} takes {site.calls.burst:g} launch calls at once and {site.calls.refill:g} more a second"
+    return _calls_granted(payer, site.calls.burst, site.calls.refill)
+
+
+@lru_cache(maxsize=1024)
+def _calls_granted(payer: Account, burst: float, refill: float) -> str:
+    """Said of each of the thousands of machines that have to wait for the account."""
+    return f"{_named(payer)} takes {burst:g} launch calls at once and {refill:g} more a second"
 
 
 def _named(payer: Account) -> str:

@@ -27,7 +27,8 @@ class Home:
         slowest_s = max((pool.boot_s for pool in view.pools.values()), default=0.0)
         # What is later than that is worth no wait.
         self.later = Later.of(view, max(slowest_s, wait_at_most_s if wait_per_dollar_s else 0.0))
-        self.all_offers = Offers(view) if self.later.hopeful else None
+        self.hopeful = self.later.hopeful
+        self.all_offers = Offers(view) if self.hopeful else None
         self.offers: dict[int, Offer | None] = {}
         """The cheapest offer for each ask that home may serve, too; by identity, which is told faster than value."""
 

@@ -14,8 +14,8 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
-from cmscale.fit import Kind, is_coming_or_up, kind, may_start, not_now, packs, starts, starts_for
-from cmscale.model import Ask, Node, NodeName, PoolName, Power, Shape, SiteName, Snapshot
+from cmscale.fit import is_coming_or_up, kind, may_start, not_now, packs, starts, starts_for
+from cmscale.model import Ask, Node, NodeName, PoolName, Power, Shape, Snapshot
 from cmscale.placing.quota import quotas
 from cmscale.placing.supply import Allowance, Entry, Size, Source, Stall, start_order
 from cmscale.placing.ways import Kinds, Option, Slot, Way, kinds_of, mixing, ways
@@ -24,14 +24,10 @@ from cmscale.placing.ways import Kinds, Option, Slot, Way, kinds_of, mixing, way
 class Placement(NamedTuple):
     """Nodes that would hold one job (or, on one node, `times` alike jobs), at one site unless the partition mixes."""
 
-    site: SiteName
-    """Of the first node."""
     nodes: tuple[Node, ...]
     """Up or coming already."""
     new: tuple[Node, ...]
     """To be started."""
-    shares: tuple[Shape, ...] = ()
-    """What the job takes of each node, in the order nodes + new."""
     times: int = 1
 
 
@@ -103,34 +99,37 @@ class Room:
         """By the identity of the ask, which is told faster than its value."""
         self.starts = 0
         """How many nodes were taken to be started."""
+        self.over: set[int] = set()
+        """The asks, by identity, for which there is nothing any more, whatever is started for others."""
 
     @classmethod
     def of(cls, view: Snapshot, claimed: frozenset[NodeName], tired: frozenset[NodeName] = frozenset()) -> Room:
         """All the room in view but on `claimed` nodes; the room of `tired` nodes, though up, is not counted."""
         of_node = [kind(node) for node in view.nodes.values()]
-        room = cls(view, kinds_of(tuple(dict.fromkeys(of_node)), mixing(view)))
+        alike = {id(of): of for of in of_node}  # by identity, which is told faster than value
+        room = cls(view, kinds_of(tuple(dict.fromkeys(alike.values())), mixing(view)))
+        places = {each: room.kinds.places[of] for each, of in alike.items()}
         machines: Counter[PoolName] = Counter()
-        startable: dict[Kind, list[Node]] = {}
+        startable: dict[tuple[int, PoolName], list[Node]] = defaultdict(list)
         open_pools = {name: pool for name, pool in view.pools.items() if starts(view, pool)}
         for number, (node, of) in enumerate(zip(view.nodes.values(), of_node, strict=True)):
             if node.pool and node.power is not Power.GONE:
                 machines[node.pool] += 1
-            if node.name in claimed or node.sick or node.held_by_human:
+            if node.name in claimed or node.sick:
                 continue
             if is_coming_or_up(node):
-                if node.name not in tired and node.free.cpus > 0:
+                if node.name not in tired and node.free.cpus > 0 and not node.held_by_human:
                     free = node.free
-                    room.stalls[room.kinds.places[of]].put((free.cpus, free.gpus), (free.mem_mb, number, node))
+                    room.stalls[places[id(of)]].put((free.cpus, free.gpus), (free.mem_mb, number, node))
             elif node.pool in open_pools and may_start(view, open_pools[node.pool], node):
-                startable.setdefault(of, []).append(node)
+                startable[places[id(of)], node.pool].append(node)
         quota_of = quotas(view)
         allowances = {
             name: Allowance(pool.most - machines[name], pool, quota_of.get(name)) for name, pool in view.pools.items()
         }
-        for of, nodes in startable.items():
-            if of.pool:
-                nodes.sort(key=start_order(view, view.pools[of.pool]), reverse=True)
-                room.sources.append(Source(room.kinds.places[of], view.pools[of.pool], allowances[of.pool], nodes))
+        for (at, name), nodes in startable.items():
+            nodes.sort(key=start_order(view, view.pools[name]), reverse=True)
+            room.sources.append(Source(at, view.pools[name], allowances[name], nodes))
         room.sources.sort(key=attrgetter("rank"))
         return room
 
@@ -144,7 +143,7 @@ class Room:
         """Place the next of `count` jobs that ask this, or several on one node, with nothing new from the pools in
         `but`; None if there is no room."""
         search = self.searches[but].get(id(ask)) or self._search(ask, but)
-        if search.stuck is not None and (search.all_sources or search.stuck == self.starts):
+        if search.stuck == self.starts or id(ask) in self.over:
             return None
         placement = self._on_one(search, count)
         if placement is not None:
@@ -152,8 +151,14 @@ class Room:
         draft = self._cheapest(search, count)
         if draft is None:
             search.stuck = self.starts
+            if search.all_sources:
+                self.over.add(id(ask))
             return None
         return self._take(draft)
+
+    def is_over(self, ask: Ask) -> bool:
+        """True if no more such jobs will be placed, whatever comes of others."""
+        return id(ask) in self.over
 
     def _search(self, ask: Ask, but: frozenset[PoolName]) -> Search:
         search = self.searches[but][id(ask)] = self._new_search(ask, but)
@@ -211,7 +216,7 @@ class Room:
             if count > 1:
                 times = self._times(node, partition, min(count, packs(_shape(size, entry), need)))
             self._leave(size, entry, stall, need, (times, partition))
-            return Placement(node.site, (node,), (), (need,), times)
+            return Placement((node,), (), times)
         return None
 
     def _cheapest(self, search: Search, count: int) -> Draft | None:
@@ -368,8 +373,6 @@ class Room:
     def _take(self, draft: Draft) -> Placement:
         there: list[Node] = []
         new: list[Node] = []
-        needs_there: list[Shape] = []
-        needs_new: list[Shape] = []
         counted = (draft.times, draft.partition)
         for batch in draft.batches:
             need, stall = batch.need, batch.stall
@@ -378,7 +381,6 @@ class Room:
                     stall.remove(size, entry)
                     self._leave(size, entry, stall, need, counted)
                     there.append(entry[2])
-                    needs_there.append(need)
             for node in self._started(batch):
                 shape = node.shape
                 entry = (shape.mem_mb, len(self.view.nodes) + self.starts, node)
@@ -386,9 +388,7 @@ class Room:
                 self.starts += 1
                 self._leave((shape.cpus, shape.gpus), entry, stall, need, counted)
                 new.append(node)
-                needs_new.append(need)
-        first = there[0] if there else new[0]
-        return Placement(first.site, tuple(there), tuple(new), tuple(needs_there + needs_new), draft.times)
+        return Placement(tuple(there), tuple(new), draft.times)
 
     def _started(self, batch: Batch) -> list[Node]:
         source = batch.source

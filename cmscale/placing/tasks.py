@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from cmscale.model import GangId, Goal, Job, JobId, NodeName, Power, Snapshot, Want
 from cmscale.placing.room import Placement
@@ -40,13 +39,18 @@ class Tasks:
         return served
 
 
-class Service(NamedTuple):
-    """What some nodes do for jobs: they hold one or more on one node, or all of a gang together."""
+@dataclass(slots=True)
+class Service:
+    """What a node does for jobs: it holds some alone, and is one of the nodes of others."""
 
-    jobs: list[JobId]
+    job: JobId
+    """The first..."""
     gang: GangId | None
     need: int
-    """How many nodes the first job needs in all."""
+    """...which needs so many nodes in all."""
+    also: list[JobId] = field(default_factory=list)
+    gangs: list[GangId] = field(default_factory=list)
+    """Those of the others."""
 
 
 class Served:
@@ -54,7 +58,7 @@ class Served:
 
     def __init__(self, view: Snapshot) -> None:
         self.view = view
-        self.services: defaultdict[NodeName, list[Service]] = defaultdict(list)
+        self.services: dict[NodeName, Service] = {}
         self.where = {
             name: f"; {name} is the cheapest that fits, ${pool.price_hour:g} an hour"
             for name, pool in view.pools.items()
@@ -63,20 +67,23 @@ class Served:
     def by(self, placement: Placement, tasks: Tasks) -> None:
         """Count one placement."""
         jobs = tasks.take(placement.times)
-        job, nodes = jobs[0], len(placement.shares)
-        gang = GangId(f"{job.id}#{tasks.taken}") if nodes > 1 else None
-        service = Service([each.id for each in jobs], gang, nodes * job.count)
-        for node in placement.nodes + placement.new:
-            self.services[node.name].append(service)
+        job, nodes = jobs[0], placement.nodes + placement.new
+        gang = GangId(f"{job.id}#{tasks.taken}") if len(nodes) > 1 else None
+        ids = [each.id for each in jobs]
+        for node in nodes:
+            service = self.services.get(node.name)
+            if service is None:
+                self.services[node.name] = Service(job.id, gang, len(nodes) * job.count, ids[1:])
+                continue
+            service.also += ids
+            if gang:
+                service.gangs.append(gang)
 
     def goals(self) -> Iterator[Goal]:
-        for name, services in self.services.items():
-            node, ((job, *also), gang, need) = self.view.nodes[name], services[0]
+        for name, of in self.services.items():
+            node = self.view.nodes[name]
             started = node.power is Power.GONE or node.power is Power.OFF
             why = self.where[node.pool] if started and node.pool else " and fits here"
-            gangs: list[GangId] = []
-            for service in services[1:]:
-                also += service.jobs
-                if service.gang:
-                    gangs.append(service.gang)
-            yield Goal(name, Want.UP, f"job {job} waits{why}", job, gang, need, tuple(also), tuple(gangs))
+            yield Goal(
+                name, Want.UP, f"job {of.job} waits{why}", of.job, of.gang, of.need, tuple(of.also), tuple(of.gangs)
+            )

@@ -263,6 +263,17 @@ def test_who_has_found_no_room_finds_none_again_and_a_smaller_job_still_does() -
     assert room.place_next(large, 1) is None
 
 
+def test_it_is_over_for_a_job_only_when_nothing_at_all_could_serve_it_any_more() -> None:
+    first, second = pool("first", 1), pool("second", 1)
+    room, one = Room.of(view([first, second]), frozenset()), ask()
+    assert room.place_next(one, 1)
+    assert room.place_next(one, 1, frozenset({second.name})) is None
+    assert not room.is_over(one)
+    assert room.place_next(one, 1)
+    assert room.place_next(one, 1) is None
+    assert room.is_over(one)
+
+
 # --- which name first ------------------------------------------------------------------------------------------------
 
 
@@ -383,7 +394,7 @@ def test_no_node_gives_more_than_it_has_no_pool_more_than_its_maximum_and_nothin
             served += placement.times
             every = (*placement.nodes, *placement.new)
             names = {each.name for each in every}
-            assert len(names) == len(every) == len(placement.shares)
+            assert len(names) == len(every)
             assert each_ask.nodelist <= names
             assert not each_ask.exclude & names
             assert mixes or len({each.site for each in every}) == 1
@@ -395,7 +406,9 @@ def test_no_node_gives_more_than_it_has_no_pool_more_than_its_maximum_and_nothin
                 machines[each.pool or PoolName("")] += each.power is Power.GONE
                 assert fit.refuses(each_ask, fit.kind(each), seen.queues) == ""
                 assert fit.not_now(each_ask, fit.kind(each), NOW, seen.pools[each.pool or PoolName("")].boot_s) == ""
-            for each, need in zip(every, placement.shares, strict=True):
+            for each in every:
+                need = fit.share(each_ask, len(every), each.shape)
+                assert need is not None
                 taken = Shape(need.cpus * placement.times, need.mem_mb * placement.times, need.gpus * placement.times)
                 assert replace(left[each.name], gpu_type="").fits(taken)
                 left[each.name] = left[each.name].less(need, placement.times)
