@@ -192,6 +192,7 @@ def test_a_price_that_the_configuration_does_not_name_is_the_cloud_s_and_a_quota
     assert (prices["t4"]["price_hour"], prices["t4"]["price_from"]) == (0.526, "price list")
     assert 0 <= prices["t4"]["price_age_s"] < 300
     assert prices["cpu"]["price_from"] == "configuration"
+    cm_scale.environment(lab.env | {"COLUMNS": "140"})
     assert "price list, " in cm_scale("pools", "--config", path).out
 
 
