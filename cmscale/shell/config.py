@@ -43,6 +43,9 @@ from cmscale.shell.spending import Rules
 
 DEFAULT_PATH = Path("/etc/cm-scale/cmscale.toml")
 
+FABRIC = "efa"
+"""The feature by which jobs ask for a fabric."""
+
 
 class ConfigError(Misconfigured):
     """The configuration cannot be used; each problem is one line."""
@@ -226,7 +229,7 @@ def _pool(name: str, table: PoolTable) -> PoolSettings:
         shape=Shape(table.cpus, table.mem_mb, table.gpus, table.gpu_type),
         nodes=table.nodes,
         partitions=table.partitions,
-        features=frozenset({*table.features, table.site}),
+        features=frozenset({*table.features, table.site, *((FABRIC,) if table.aws.efa else ())}),
         market=table.market.value,
         family=table.family,
         price_hour=table.price_hour or 0.0,

@@ -548,6 +548,12 @@ def test_no_cloud_may_be_called_home(write: Write) -> None:
 # --- what a pool offers on AWS ---------------------------------------------------------------------------------------
 
 
+def test_jobs_ask_for_a_fabric_by_a_feature_of_the_pools_that_have_one(write: Write) -> None:
+    with_fabric = write({'subnet = "subnet-1"': 'subnet = "subnet-1"\nefa = true'})
+    assert config.load(with_fabric).pools[PoolName("t4")].pool.features == {"east", "efa"}
+    assert config.load(write()).pools[PoolName("t4")].pool.features == {"east"}
+
+
 def test_a_pool_may_offer_several_types_and_subnets(write: Write) -> None:
     change = {
         'instance_type = "g4dn.xlarge"': 'instance_types = ["g4dn.xlarge", "g5.xlarge"]',

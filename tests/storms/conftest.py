@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.storms.storms import Forecast
-from tests.storms.table import rows
+from tests.storms.table import HEADING, row
 from tests.storms.weather import ENVIRONMENT, Double, Storm, Toll, double
 
 Blow = Callable[[Forecast], tuple[Storm, Toll]]
 
-_blown: dict[str, tuple[Forecast, Storm, Toll]] = {}
+_COST = "what a storm cost"
+
+_blown: dict[str, tuple[Storm, Toll]] = {}
 
 
 @pytest.fixture(scope="session")
@@ -24,20 +26,24 @@ def ec2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]:
 
 
 @pytest.fixture
-def blow(ec2: Double, tmp_path_factory: pytest.TempPathFactory) -> Blow:
+def blow(ec2: Double, tmp_path_factory: pytest.TempPathFactory, record_property: Callable[[str, object], None]) -> Blow:
     """A storm after it has blown; it does so once, whoever looks at it."""
 
     def once(forecast: Forecast) -> tuple[Storm, Toll]:
         if forecast.name not in _blown:
             storm = forecast.storm(ec2, tmp_path_factory.mktemp("storm"))
-            _blown[forecast.name] = forecast, storm, storm.blow()
-        return _blown[forecast.name][1:]
+            _blown[forecast.name] = storm, storm.blow()
+            record_property(_COST, row(forecast, _blown[forecast.name][1]))
+        return _blown[forecast.name]
 
     return once
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _blown:
+    # By the reports: the storms may have blown in another process.
+    reports = [each for kind in ("passed", "failed") for each in terminalreporter.getreports(kind)]
+    told = [str(value) for each in reports for name, value in each.user_properties if name == _COST]
+    if told:
         terminalreporter.section("storms")
-        for row in rows((forecast, toll) for forecast, _, toll in _blown.values()):
-            terminalreporter.write_line(row)
+        for line in (*HEADING, *dict.fromkeys(told)):
+            terminalreporter.write_line(line)
