@@ -367,6 +367,14 @@ def test_user_data_of_a_fleet_cannot_name_the_nodes_of_a_launch(
     assert told.startswith(f"pool t4: user data {script} names @NODES@, which is empty for a pool of several types")
 
 
+def test_after_a_call_that_is_throttled_the_rest_of_an_operation_is_not_called(site: AwsSite, ec2: Ec2) -> None:
+    ec2.fault("CreateFleet", code="RequestLimitExceeded", status=503, times=0)
+    since = time.time()
+    outcomes = site.start(operation(*(f"k{number}" for number in range(1000))))
+    assert list(results(outcomes).values()) == ["throttled"] * 1000
+    assert len(ec2.calls("CreateFleet", since)) == 1
+
+
 @pytest.mark.slow
 def test_a_thousand_nodes_are_two_launch_calls_and_each_machine_has_a_name_of_its_own(site: AwsSite, ec2: Ec2) -> None:
     since = time.time()

@@ -59,11 +59,14 @@ class Launching:
         """Launch the operation's nodes.
 
         An operation whose list of nodes is too long for one call takes several. If it is all or none and one of them
-        is refused, the machines of the others are given back; if its answer is lost, all are asked for again.
+        is refused, the machines of the others are given back; if its answer is lost, all are asked for again. After one
+        that is throttled the rest are not made: they would take from the same bucket.
         """
         outcomes: dict[NodeName, Outcome] = {}
+        throttled: Outcome | None = None
         for call in launch_calls(operation):
-            outcomes |= self._launch(operation, call)
+            outcomes |= _alike(call, throttled) if throttled else self._launch(operation, call)
+            throttled = _throttled([outcomes[node] for node in call.nodes])
             failed = next((outcome for outcome in outcomes.values() if not outcome.ok), None)
             if operation.all_or_none and failed:
                 return dict.fromkeys(operation.nodes, self._given_back(outcomes.values(), failed))
@@ -214,6 +217,11 @@ class Launching:
         """Ours, by which machines are known to be; and for whom, for the bill. A word of ours is never overwritten."""
         ours = {CLUSTER_TAG: self._cluster, NODE_TAG: label, OPERATION_TAG: operation.id, IMAGE_TAG: pool.image}
         return {**operation.tags, **ours, "Name": label}
+
+
+def _throttled(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """Why nothing came of a call, if EC2 throttled it."""
+    return outcomes[0] if all(each.result is Result.THROTTLED for each in outcomes) else None
 
 
 def _alike(call: LaunchCall, outcome: Outcome) -> dict[NodeName, Outcome]:
