@@ -11,6 +11,7 @@ from sqlalchemy import URL
 
 from cmscale.journal import decisions
 from tests.postgres.server import Server
+from tests.storms.table import HEADING, STORM
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +45,13 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | URL:
         return tmp_path / "state" / "journal.db"
     server: Server = request.getfixturevalue("postgres")
     return server.database()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # Here, and by the reports: tests of a folder of their own may all have run in other processes.
+    reports = [each for kind in ("passed", "failed") for each in terminalreporter.getreports(kind)]
+    told = [str(value) for each in reports for name, value in each.user_properties if name == STORM]
+    if told:
+        terminalreporter.section("storms")
+        for line in (*HEADING, *dict.fromkeys(told)):
+            terminalreporter.write_line(line)

@@ -1,4 +1,4 @@
-"""One EC2 for all storms, each storm once, and what they cost at the end of the run."""
+"""One EC2 for all storms, and each storm once. What they cost is told at the end of the run, see tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.storms.storms import Forecast
-from tests.storms.table import HEADING, row
+from tests.storms.table import STORM, row
 from tests.storms.weather import ENVIRONMENT, Double, Storm, Toll, double
 
 Blow = Callable[[Forecast], tuple[Storm, Toll]]
-
-_COST = "what a storm cost"
 
 _blown: dict[str, tuple[Storm, Toll]] = {}
 
@@ -33,17 +31,7 @@ def blow(ec2: Double, tmp_path_factory: pytest.TempPathFactory, record_property:
         if forecast.name not in _blown:
             storm = forecast.storm(ec2, tmp_path_factory.mktemp("storm"))
             _blown[forecast.name] = storm, storm.blow()
-            record_property(_COST, row(forecast, _blown[forecast.name][1]))
+            record_property(STORM, row(forecast, _blown[forecast.name][1]))
         return _blown[forecast.name]
 
     return once
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    # By the reports: the storms may have blown in another process.
-    reports = [each for kind in ("passed", "failed") for each in terminalreporter.getreports(kind)]
-    told = [str(value) for each in reports for name, value in each.user_properties if name == _COST]
-    if told:
-        terminalreporter.section("storms")
-        for line in (*HEADING, *dict.fromkeys(told)):
-            terminalreporter.write_line(line)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from tests.storms.storms import Forecast
-from tests.storms.weather import Toll
+if TYPE_CHECKING:
+    from tests.storms.storms import Forecast
+    from tests.storms.weather import Toll
 
 
 def rows(tolls: Iterable[tuple[Forecast, Toll]]) -> Iterator[str]:
@@ -36,3 +38,6 @@ HEADING = (
     _row(("storm", "nodes", "machines", "calls", "calls per node", "last job after", "lives", "took")),
     _row(["---"] + ["---:"] * 7),
 )
+
+STORM = "storm"
+"""The property under which a test records its row."""
