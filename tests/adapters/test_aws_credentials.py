@@ -7,11 +7,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from cmscale.adapters.aws import AwsSite
+from cmscale.adapters.aws.credentials import expiry
 from cmscale.model import SiteName
+
+if TYPE_CHECKING:
+    import boto3
 
 ROOT = Path(__file__).parents[2]
 ENDS = "2030-01-01T12:00:00Z"
@@ -102,3 +107,14 @@ def test_a_login_by_sso_that_is_refreshed_ends_with_its_registration(home: Path)
     )
     logged_in(home, "corp", refreshToken="r", registrationExpiresAt="2030-03-01T12:00:00UTC")
     assert ends_for_a_new_process() == AT + 59 * 86400
+
+
+def test_an_sdk_that_cannot_be_read_is_told_once_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Another:
+        def get_credentials(self) -> None:
+            raise AttributeError("no such thing")
+
+    credentials = cast("boto3.Session", Another())
+    assert [expiry(credentials), expiry(credentials)] == [None, None]
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ["it can't be told when the credentials for AWS end: AttributeError: no such thing"]

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import botocore.exceptions
 import pytest
 
 from cmscale.lab.processes import LabError, wait_until
@@ -103,3 +104,8 @@ def test_a_reader_waits_as_long_as_it_says(listener: Listener) -> None:
     began = time.monotonic()
     assert listener.received(wait_s=1) == []
     assert time.monotonic() - began > 0.9
+
+
+def test_a_reader_who_would_wait_longer_than_sqs_lets_anybody_is_refused(listener: Listener) -> None:
+    with pytest.raises(botocore.exceptions.ClientError, match="WaitTimeSeconds is invalid"):
+        listener.received(wait_s=1000)

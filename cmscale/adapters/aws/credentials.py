@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,8 +27,15 @@ def expiry(session: boto3.Session) -> float | None:
     try:
         return _expiry(session)
     except Exception as error:
-        log.debug("when credentials end can't be told", exc_info=error)
+        log.debug("reading when credentials end failed", exc_info=error)
+        _warn(f"{type(error).__name__}: {error}")
         return None
+
+
+@cache
+def _warn(why: str) -> None:
+    """Once for each reason: every look asks, and whoever relies on being told ahead must hear that nobody will."""
+    log.warning("it can't be told when the credentials for AWS end: %s", why)
 
 
 def _expiry(session: boto3.Session) -> float | None:

@@ -43,6 +43,9 @@ CHANGES_AT_ONCE = 100
 
 ERROR_CODE = re.compile(rb'<Code>([^<]+)</Code>|"__type": ?"([^"]+)"')
 
+LONGEST_POLL_S = 20
+"""SQS refuses to wait longer."""
+
 LOOK_S = 0.05
 """How often a waiting reader's queue is looked at, and what has changed by itself."""
 
@@ -110,6 +113,9 @@ class Cloud:
         given = json.loads(call.body or b"{}")
         url = given.get("QueueUrl", "")
         wait_s = given["WaitTimeSeconds"] if "WaitTimeSeconds" in given else self._moto.patience_s(call.region, url)
+        if wait_s > LONGEST_POLL_S:
+            with self._lock:
+                return self._answer(call, environ)  # a refusal
         body = json.dumps(given | {"WaitTimeSeconds": 0}).encode()
         until = time.monotonic() + wait_s
         while True:
